@@ -1,4 +1,4 @@
-"""What bars people from a page: as axe-core finds it, light and dark; without colours; and on windows of any size."""
+"""Barriers of a page: those that axe-core finds, light and dark; without colours; and in windows of any size."""
 
 from typing import Literal
 
@@ -63,7 +63,7 @@ async def find_wider(page: Page, name: str, *sizes: str) -> list[str]:
 
 
 async def find_barriers(browser: Opened, page: Page, name: str) -> list[str]:
-    """Return a sentence for each thing that bars somebody from what a page shows."""
+    """Return a sentence for each barrier of a page."""
     found = await find_wider(page, name, *SIZES)
     if not await evaluate(page, "() => 'axe' in window"):
         await evaluate(page, f"() => {{ {axe()}; window.axe ??= axe }}")

@@ -1,9 +1,9 @@
-"""A browser for tests: Chromium as this machine has it, one for each process of pytest, and pages that remember.
+"""A browser for tests: Chromium as this machine has it, one for each process of pytest, and pages with storage.
 
 It is looked for at ``CALLBOARD_TEST_BROWSER``, under its usual names, and where ``make browser`` lays it. The one
-without windows comes first: tests see none, and to draw them takes as long as many a page. Without any browser the
+without windows is preferred: tests see no windows, and drawing them takes long. Without any browser the
 tests of the page are skipped. ``python -m tests.support.browser`` installs that first one where we may, from Debian;
-where there is none at all then, what npm has for Linux on x64; and axe-core, by which pages are looked at.
+if Debian has none, the build for Linux on x64 from npm; and axe-core, which checks pages.
 """
 
 import json
@@ -29,7 +29,7 @@ LIBRARIES = ROOT / ".browser" / "lib"
 AXE = ROOT / ".browser" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 AXE_PACKAGE = "axe-core@4"
 PICTURES = ROOT / ".browser" / "pictures"
-"""What the tests have seen, for people to look at."""
+"""The folder of screenshots, for people to look at."""
 
 FLAGS = [
     "--headless",
@@ -41,7 +41,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-"""Root needs the second; the last four keep it from speaking to anybody but us."""
+"""Root needs the second; with the last four it connects to no address but those of the tests."""
 
 
 PATIENCE_MS = 30_000
@@ -50,20 +50,20 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @cache
 def executable() -> str | None:
-    """Return where the browser is, None if there is none."""
+    """Return the path of the browser, or None."""
     named = os.environ.get("CALLBOARD_TEST_BROWSER")
     found = [named] if named else [*(shutil.which(name) for name in NAMES), str(LAID)]
     return next((one for one in found if one and Path(one).exists()), None)
 
 
 def needed() -> str:
-    """Return where the browser is; skip the test without one."""
+    """Return the path of the browser; skip the test without one."""
     found = executable()
     return found if found is not None else _without("browser")
 
 
 def axe() -> str:
-    """Return the source of axe-core, which finds what bars people from a page; as `needed` without it."""
+    """Return the source of axe-core, which finds the barriers of a page; skip the test without it."""
     return AXE.read_text(encoding="utf-8") if AXE.exists() else _without("axe-core")
 
 
@@ -72,20 +72,20 @@ def _without(what: str) -> NoReturn:
 
 
 class Opened:
-    """A browser that is open, and what its pages complained of."""
+    """A browser that is open, and the errors of its pages."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.complaints: list[str] = []
 
     async def page(self, url: str, *, width: int = 1280, height: int = 800, **context: Any) -> Page:
-        """Open a page with a memory of its own."""
+        """Open a page with separate storage."""
         made = await self.browser.new_context(viewport={"width": width, "height": height}, **context)
         made.set_default_timeout(PATIENCE_MS)
         return await self.tab(made, url)
 
     async def tab(self, context: BrowserContext, url: str) -> Page:
-        """Open one more page with the same memory."""
+        """Open one more page with the same storage."""
         page = await context.new_page()
         page.on("pageerror", self._fault)
         page.on("console", self._note)
@@ -93,7 +93,7 @@ class Opened:
         return page
 
     async def pictures(self, page: Page, name: str, sizes: Mapping[str, tuple[int, int]]) -> None:
-        """Lay pictures of a page, at some sizes, to those of the other views, if somebody wants them."""
+        """Save screenshots of a page, at some sizes, if they are wanted."""
         if not os.environ.get("CALLBOARD_TEST_PICTURES"):
             return
         PICTURES.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Opened:
             await page.screenshot(path=PICTURES / f"{name}-{size}.png")
 
     async def close_pages(self) -> None:
-        """Close all pages, and with them what they follow."""
+        """Close all pages and their streams."""
         for context in self.browser.contexts:
             await context.close()
 
@@ -133,7 +133,7 @@ LEAVE = """() => {
 
 
 async def go(page: Page, url: str) -> None:
-    """Go to another view of the document that a page shows, as by a link: a quarter of what a new document takes."""
+    """Go to another view of the document that a page shows, as by a link: four times as fast as a new document."""
     await page.evaluate(GO, url)
 
 
@@ -184,7 +184,7 @@ class Reused(Opened):
             await kept.evaluate(LEAVE)
 
     async def leave(self) -> None:
-        """Show nothing of a server any more."""
+        """Leave the document of a server."""
         if self._page is not None and not self._page.is_closed():
             await self._page.goto("about:blank")
 
@@ -227,7 +227,7 @@ for (const [from, to] of [['chromium.br', 'chromium'], ['al2023.tar.br', 'al2023
 
 
 def _install() -> None:
-    """Install a browser; the tests say so if there is none afterwards."""
+    """Install a browser; without one the tests are skipped and say so."""
     if not shutil.which(WINDOWLESS) and os.geteuid() == 0 and shutil.which("apt-get"):
         subprocess.run(["apt-get", "update", "--quiet"], check=False)
         subprocess.run(["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", WINDOWLESS], check=False)

@@ -40,7 +40,7 @@ def fault(source: str, bindings: Mapping[str, JSON] | None = None) -> str:
 
 
 def refusal(source: str, bindings: Mapping[str, JSON] | None = None) -> str:
-    """Return why an expression's value is no data."""
+    """Return why an expression's value cannot be converted to data."""
     with pytest.raises(Unrepresentable) as raised:
         evaluate(source, bindings)
     return raised.value.message

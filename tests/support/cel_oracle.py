@@ -1,4 +1,4 @@
-"""An oracle for our CEL: the CEL team's own C++ engine, asked the same question, and both answers in one form."""
+"""An oracle for Callboard's CEL: the CEL team's own C++ engine, asked the same questions; both answer in one form."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def _environment() -> Any:
 
 
 def ask(source: str, bindings: Mapping[str, JSON]) -> Answer:
-    """Return what the oracle makes of an expression. Whole numbers are bound as the doubles they stand for."""
+    """Return the oracle's answer for an expression. Whole numbers are bound as the equal doubles."""
     try:
         program = _environment().compile(source, disable_check=True)
     except Exception:
@@ -101,7 +101,7 @@ def _double(value: float) -> Answer:
 
 
 def answer(source: str, bindings: Mapping[str, JSON]) -> Answer:
-    """Return what our own engine makes of it, in the same form."""
+    """Return the answer of Callboard's engine, in the same form."""
     try:
         program = compile(source)
     except CelSyntaxError:

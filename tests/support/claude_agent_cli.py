@@ -1,6 +1,6 @@
 """The process of the Claude Agent SDK, played by the test: it speaks the protocol of the standard streams.
 
-`Played` stands in for the SDK's transport. It follows the model of a test, which sees the conversation and says the
+`Played` replaces the SDK's transport. It follows the model of a test, which sees the conversation and says the
 next message; it asks hooks and for permissions, calls tools, and continues sessions by their transcripts, in the order
 in which the real program does these.
 """
@@ -23,7 +23,7 @@ MODEL = "claude-sonnet-5"
 
 
 class Cli:
-    """What the processes of a test have in common."""
+    """The state that the processes of a test share."""
 
     def __init__(self) -> None:
         self.model: Model = lambda _messages: [text("ok")]
@@ -145,7 +145,7 @@ class Played:
                     await self._emit_result(block["id"], *await self._call(block))
             if not uses:
                 said = "".join(block["text"] for block in content)
-                self._used["inputTokens"] += 7  # what the program asks on its own
+                self._used["inputTokens"] += 7  # requests that the program makes without the model
                 await self._emit(
                     {
                         "type": "result",

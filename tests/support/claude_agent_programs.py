@@ -56,7 +56,7 @@ APPROVE = ["mcp__shop__refund", "Bash"]
 
 
 async def told(messages: Any) -> dict[str, Any]:
-    """Return what a program sees of the messages."""
+    """Return the messages as a program sees them."""
     texts: list[str] = []
     results: list[Any] = []
     ended: list[Any] = []

@@ -1,4 +1,4 @@
-"""The command line in tests: definitions on disk, commands in this process and as processes of their own."""
+"""The command line in tests: definitions on disk, commands in this process and as separate processes."""
 
 import json
 import os
@@ -79,12 +79,12 @@ ONE_NODE = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Sa
 
 
 def plain(text: str) -> str:
-    """What is read of a text as it is printed, without its colours."""
+    """Return a text as it is printed, without its colours."""
     return click.unstyle(render_text(text))
 
 
 def shown_url(data_dir: Path) -> str | None:
-    """The URL of the server that runs over a data directory, as people are told it: without what it asks for."""
+    """Return the URL of the server of a data directory, as commands print it: without its secrets."""
     url = running_url(data_dir)
     return without_secrets(url) if url is not None else None
 
@@ -130,19 +130,19 @@ class Place:
 
     @property
     def env(self) -> dict[str, str]:
-        """An environment in which nothing is configured that was not here."""
+        """An environment without the configuration of this process."""
         ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         small = {"CALLBOARD_SYNC": "1s", "CALLBOARD_WORKERS": "1", "CALLBOARD_HTTP_LISTEN": "off"}
         return {**kept, **small, "NO_COLOR": "1", "COLUMNS": "100"}
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run a command as a process of its own, to its end."""
+        """Run a command as a separate process, to its end."""
         with self.joined(args):
             return self._perform(callboard(*args), self.env)
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run what was printed in a shell, in which `callboard` is found."""
+        """Run a printed command in a shell that has `callboard` in its PATH."""
         path = os.pathsep.join([programs(), str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
         with self.joined(()):
             return self._perform(["bash", "-c", command], {**self.env, "PATH": path})
@@ -159,7 +159,7 @@ class Place:
         return nullcontext() if name == "temp" or "--nats" in args or store.is_file() else held(store)
 
     def typed(self, command: str) -> Result:
-        """Run a printed command in this process; ``< FILE`` at its end is what stands on its stdin."""
+        """Run a printed command in this process; with ``< FILE`` at its end, that is its standard input."""
         program, *words = shlex.split(command)
         assert Path(program).name == "callboard", command
         said = (self.folder / words[-1]).read_text(encoding="utf-8") if "<" in words else None
@@ -171,7 +171,7 @@ class Place:
     def process(
         self, *args: str, env: dict[str, str] | None = None, **inherited: Any
     ) -> Generator[subprocess.Popen[str]]:
-        """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
+        """Run a command as a separate process, with the variables ``env`` too; kill it at the end if it still runs."""
         command = callboard(*args)
         surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
         pipe = subprocess.PIPE
@@ -192,17 +192,17 @@ class Place:
 
     @contextmanager
     def up(self, *args: str) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-        """`callboard up`, standing; with what it says of itself."""
+        """Run `callboard up`; yield the process and its announcement."""
         with self.process("up", "--json", *args) as process:
             yield process, read_json(process)
             if process.poll() is None:
-                # In order, so that nobody finds a server that is just going down with its parent.
+                # In order, so that no later command finds a server that is about to end with its parent.
                 process.terminate()
                 process.communicate()
 
     @contextmanager
     def standing(self) -> Generator[None]:
-        """`callboard up` with the triage's tools at hand, ended by Ctrl-C."""
+        """Run `callboard up` with the tools of the triage; end it by Ctrl-C."""
         self.triage()
         with self.up("--import-from", "flows") as (process, said):
             assert said["url"] == shown_url(self.folder / ".callboard")
@@ -213,12 +213,12 @@ class Place:
             assert process.returncode == 0
 
     def started(self, *args: str) -> str:
-        """Start the triage, or what the arguments say; return the run's id."""
+        """Start the triage, or a run with these arguments; return the run's id."""
         wanted = args or ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json")
         return str(self.told("start", *wanted)["run_id"])
 
     def here(self, *args: str, env: dict[str, str] | None = None, said: str | None = None) -> Result:
-        """Run a command in this process; ``env`` is set besides, and ``said`` is what stands on its stdin."""
+        """Run a command in this process, with the variables ``env`` too, and ``said`` as its standard input."""
         before = Path.cwd()
         os.chdir(self.folder)
         try:
@@ -238,7 +238,7 @@ class Place:
         return [json.loads(line) for line in self.here("trace", run, "--format", "events").stdout.splitlines()]
 
     def told(self, *args: str, env: dict[str, str] | None = None) -> Any:
-        """Run a command in this process with ``--json``; return what it says."""
+        """Run a command in this process with ``--json``; return its answer."""
         result = self.here(*args, "--json", env=env)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
@@ -262,8 +262,8 @@ def next_event(process: subprocess.Popen[str], event_type: str) -> dict[str, Any
 
 
 def _last_words(process: subprocess.Popen[str]) -> str:
-    """What a process that nobody waits for any more is at, and what it said."""
-    process.send_signal(signal.SIGABRT)  # with faulthandler: where each of its threads stands
+    """Return the output of a process that did not end in time, and the stacks of its threads."""
+    process.send_signal(signal.SIGABRT)  # faulthandler prints the stack of each thread
     try:
         out, err = process.communicate(timeout=10)
     except subprocess.TimeoutExpired:

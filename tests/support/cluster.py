@@ -85,7 +85,7 @@ class Cluster:
                 for account in said.get("account_details", []):
                     for detail in account.get("stream_detail", []):
                         name = detail.get("cluster", {}).get("leader", "")
-                        # Its own word counts: others may still name a leader that has died.
+                        # Only the answer of the leader counts: other servers may still name a leader that has died.
                         if detail["name"] == stream and name == f"n{i}":
                             found.append(i)
                             return True
@@ -121,7 +121,7 @@ class Cluster:
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         with anyio.fail_after(READY_WAIT_S):
-            while not await anyio.to_thread.run_sync(holds):  # noqa: ASYNC110  another process sets no event of ours
+            while not await anyio.to_thread.run_sync(holds):  # noqa: ASYNC110 - the server is another process
                 await anyio.sleep(POLL_S)
 
     def _config(self, i: int) -> str:

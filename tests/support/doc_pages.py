@@ -1,12 +1,12 @@
-"""Pages of the documentation as programs: their blocks, and a shell that performs what a block shows.
+"""Pages of the documentation as programs: their blocks, and a shell that performs the blocks.
 
 A ``console`` block holds commands (lines that begin with ``$``) and, below each, lines that its output must have, in
-that order; ``…`` stands for anything, and other lines may come between. A command may end in ``# exit 1``, the code
-that it must end with, or in ``&``: it then stands until the page is over, or until ``wait`` has it end by itself. A
+that order; ``…`` matches any text, and other lines may come between. A command may end in ``# exit 1``, the code
+that it must end with, or in ``&``: it then runs until the end of the page, or until ``wait`` waits for its end. A
 ``yaml``, ``python``, ``toml`` or ``markdown`` block begins with ``# file: NAME`` and is written to disk. A ``sh`` block
 is not performed; a ``text``, ``mermaid`` or ``diff`` block is only shown.
 
-A page names the ports that people would use. Somebody may have them here, so each is another one while it is performed.
+A page names fixed ports. They may be in use on this machine, so each is replaced by a free one.
 """
 
 import os
@@ -78,14 +78,14 @@ def blocks(text: str) -> list[Block]:
 
 
 def steps(block: Block) -> Iterator[Step]:
-    """Yield the commands of a console block; one goes on as long as its line ends in a backslash."""
+    """Yield the commands of a console block; a command continues on the next line after a backslash."""
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, *rest = part.replace("\\\n", "").splitlines()
         yield Step(command, [line for line in rest if line.strip() not in ("", "…")])
 
 
 def missing(expected: list[str], output: str) -> str | None:
-    """Return the first expected line that the output does not have behind the one before it."""
+    """Return the first expected line that the output does not have after the one before it."""
     lines = iter([" ".join(line.split()) for line in output.splitlines()])
     for line in expected:
         parts = [re.escape(part.strip()) for part in " ".join(line.split()).split("…")]
@@ -100,29 +100,29 @@ _PORT = re.compile(r"""((?:127\.0\.0\.1|0\.0\.0\.0|localhost)(?::|['"], ))([1-9]
 
 @dataclass
 class Ports:
-    """The fixed ports that a page names, each with the free one that it is here."""
+    """The fixed ports that a page names, each with the free one that replaces it."""
 
     _here: dict[str, str] = field(default_factory=dict[str, str])
 
     def done(self, text: str) -> str:
-        """Return what is done, a command or a file, with the ports of here."""
+        """Return a command or a file with the free ports."""
         for _host, port in _PORT.findall(text):
             if port not in self._here:
                 self._here[port] = str(*free_ports(1))
         return self.said(text)
 
     def said(self, text: str) -> str:
-        """Return what is expected in return: a port that nothing has named, a program says by itself, and it stays."""
+        """Return the expected output with the free ports. A port that no command has named stays."""
         return _PORT.sub(lambda found: found[1] + self._here.get(found[2], found[2]), text)
 
 
 @dataclass
 class Shell:
-    """Performs steps in a folder; what stands is stopped in order at the end of the block, the last one first."""
+    """Performs steps in a folder; programs that still run are stopped at the end of the block, the last one first."""
 
     folder: Path
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is performed instead of a command; nothing, if that is empty."""
+    """The commands that are performed instead of others; an empty one performs nothing."""
 
     def __post_init__(self) -> None:
         self._standing: list[tuple[Step, subprocess.Popen[str]]] = []
@@ -143,7 +143,7 @@ class Shell:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of a shell in which our virtual environment is active and nothing else is configured."""
+        """The environment of a shell in which the virtual environment is active and nothing else is configured."""
         ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         path = os.pathsep.join([programs(), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -159,7 +159,7 @@ class Shell:
         path.write_text(self._ports.done(block.text.partition("\n")[2]), encoding="utf-8")
 
     def perform(self, step: Step) -> None:
-        """Perform a command and check how it ends and what it says."""
+        """Perform a command; check its exit code and its output."""
         command = self._ports.done(self.instead.get(step.command, step.command))
         if not command:
             return
@@ -176,7 +176,7 @@ class Shell:
         assert line is None, f"$ {command}\ndoes not say {line!r}, but:\n{output}"
 
     def _wait(self, step: Step) -> None:
-        """Wait for what was started last, and check what it says from now on."""
+        """Wait for the end of the program that was started last, and check the rest of its output."""
         started, process = self._standing.pop()
         output, _ = process.communicate(timeout=PERFORMED_S)
         assert process.returncode == 0, started.command
@@ -222,7 +222,7 @@ class Shell:
             os.chdir(before)
 
     def _stand(self, step: Step, command: str) -> None:
-        """Start a program and read what it says until it has said what is expected."""
+        """Start a program and read its output until it has the expected lines."""
         process = subprocess.Popen(
             ["bash", "-c", f"exec env {command}"],
             cwd=self.folder,

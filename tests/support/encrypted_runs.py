@@ -1,4 +1,4 @@
-"""Encrypted runs, for tests: what they say, how they are started, and all that is stored of them."""
+"""Encrypted runs, for tests: their texts, their start, and all that is stored of them."""
 
 from typing import Any
 
@@ -36,5 +36,5 @@ async def question(caller: Caller, run: str) -> dict[str, Any]:
 
 
 async def everything(connection: Connection) -> bytes:
-    """All that the stream holds."""
+    """Return all bytes of the stream."""
     return b"".join([message.data async for message in connection.log.copy_messages(">")])

@@ -74,7 +74,7 @@ def known_payload(event: Event) -> Payload:
 
 
 def at(ticks: int) -> dt.datetime:
-    """The time of an event that came after so many ticks."""
+    """Return the time of an event after a number of ticks."""
     return T0 + ticks * TICK
 
 
@@ -236,7 +236,7 @@ def cake(*, retry: bool = False) -> Log:
 
 
 def everything() -> Log:
-    """A log with every event type that can stand in one, and one that nobody knows; nested, parked, reclaimed."""
+    """A log with every event type that logs have, and an unknown one; nested, parked, reclaimed."""
     outline = Outline([OutlineNode("main")])
     log = Log(definition="all").started(outline, language="flow")
     log.enter("main", kind="frame")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.models.model import ModelTurnFailed
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus.effects import Failure
 
@@ -23,11 +22,4 @@ async def opening_failure(source: AbstractAsyncContextManager[Any]) -> Failure:
     with pytest.raises(ToolFailed) as caught:
         async with source:
             pytest.fail("opened")
-    return caught.value.failure
-
-
-async def model_failure(turn: Awaitable[Any]) -> Failure:
-    """Await a turn of a model that must fail; return its failure."""
-    with pytest.raises(ModelTurnFailed) as caught:
-        await turn
     return caught.value.failure

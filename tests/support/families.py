@@ -27,10 +27,10 @@ from tests.support.sample_interpreters import after, effect, value
 from tests.support.simulation import Effects
 
 LOOK_S = 0.5
-"""How often the hands look whether somebody is to be called."""
+"""How often the hands look whether a run is to be activated."""
 
 TURNS_MAX = 200_000
-"""A family that has not come to its end after so many looks never will."""
+"""A family that has not ended after this number of looks never will."""
 
 
 # -- plays ------------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def of(name: str) -> dict[str, str]:
 
 
 def told(end: End) -> list[JSON]:
-    """What a parent sees of a child's end."""
+    """A child's end as its parent sees it."""
     return [end.status, end.output, end.error.code if end.error else None]
 
 
@@ -58,7 +58,7 @@ async def have(stage: Stage, path: str, play: str, input: JSON = None, **start: 
 
 
 async def daughter(stage: Stage) -> End:
-    """An effect, a model's turn, a nap if she is told to take one."""
+    """An effect, a model's turn, a nap if its input asks for one."""
     given: dict[str, Any] = stage.info.input
     node = stage.enter("work")
     done = await effect(node, "do", given.get("work_s", 1))
@@ -88,7 +88,7 @@ async def mother(stage: Stage) -> End:
 
 
 async def stubborn(stage: Stage) -> End:
-    """Works for ever; tidies up, which takes an hour, when it is cancelled."""
+    """Works without end; cleans up for an hour when it is cancelled."""
     node = stage.enter("work")
     try:
         await effect(node, "long", 100_000)
@@ -110,7 +110,7 @@ async def line(stage: Stage) -> End:
 
 
 async def impatient(stage: Stage) -> End:
-    """Gives a stubborn child ten minutes, and does not wait for it to tidy up."""
+    """Gives a stubborn child ten minutes, and does not wait for its clean-up."""
     top = stage.enter("top")
     within = await stage.within(after(stage.now(), 600), have(stage, "slow", "stubborn"), node=top, slot="timeout")
     top.exit("ok")
@@ -140,7 +140,7 @@ async def fails(stage: Stage) -> End:
 
 
 async def spender(stage: Stage) -> End:
-    """Asks a model as often as it is told to, a node for each turn."""
+    """Asks a model as often as its input says, with a node for each turn."""
     for i in range(stage.info.input["turns"]):
         await stage.gate(None, f"turn[{i}]")
         node = stage.enter(f"turn[{i}]")
@@ -167,7 +167,7 @@ async def spenders(stage: Stage) -> End:
 
 
 async def chorus(stage: Stage) -> End:
-    """Several nodes beside each other, each of which asks a model as often as it is told to, without a stop between."""
+    """Several nodes beside each other, each of which asks a model as often as its input says, without a stop."""
     given: dict[str, Any] = stage.info.input
 
     async def sing(voice: int) -> None:
@@ -186,7 +186,7 @@ async def chorus(stage: Stage) -> End:
 
 
 async def choruses(stage: Stage) -> End:
-    """Several of one voice beside each other, each a run of its own."""
+    """Several choruses of one node beside each other, each a run."""
     given: dict[str, Any] = stage.info.input
     alone = {**given, "width": 1}
     await stage.join(*[stage.spawn(have(stage, f"one[{i}]", "chorus", alone)) for i in range(given["width"])])
@@ -233,7 +233,7 @@ SCRIPT: dict[str, Any] = {"default": {"text": "three", "usage": {"input_tokens":
 
 @dataclass
 class Message:
-    """A command on its way; delivered until it is acknowledged. ``tried`` are the activations that were told."""
+    """A command on its way; delivered until it is acknowledged. ``tried`` are the activations that got it."""
 
     sequence: int
     ref: RunRef
@@ -244,8 +244,8 @@ class Message:
 
 
 class Hands:
-    """The workers' part for a family: calls whoever is called for, delivers commands at least once each, acknowledges
-    what activated a run when the run has parked or ended, rings alarms, and performs all runs beside each other."""
+    """The workers' part for a family: activates runs on request, delivers commands at least once each, rings alarms,
+    performs all runs beside each other, and acknowledges a message when its run has parked or ended."""
 
     def __init__(self, harness: RunHarness, meanwhile: Callable[["Hands"], Awaitable[None]] | None = None) -> None:
         self.harness = harness
@@ -261,7 +261,7 @@ class Hands:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is at work, or has been called."""
+        """Whether no run is active, or about to be."""
         return not self._active and all(each.acknowledged for each in self.messages)
 
     def say(self, ref: RunRef, verb: str, **body: Any) -> None:
@@ -335,12 +335,12 @@ class Hands:
             if isinstance(parked, ev.RunParked) and parked.deadline is not None:
                 self._alarms[message.ref] = parked.deadline
         if ending in ("ended", "finished_before"):
-            # Nothing can be recorded any more: refused, and acknowledged.
+            # The log has ended: the message is refused, and acknowledged.
             for each in self.messages:
                 each.acknowledged = each.acknowledged or each.ref == message.ref
 
     def _ring(self, idle: bool) -> bool:
-        """Ring the alarms that are due; if everybody is idle the clock goes on to the next. Say whether one rang."""
+        """Ring the alarms that are due; if no run is active the clock advances to the next. Say whether one rang."""
         assert isinstance(self.harness.clock, VirtualClock)
         if idle and self._alarms:
             self.harness.clock.set(max(self.harness.clock(), min(self._alarms.values())))
@@ -350,7 +350,7 @@ class Hands:
             self.say(ref, "alarm")
         return bool(due)
 
-    # what there is
+    # -- the logs
 
     async def family(self, root: RunRef) -> list[RunRef]:
         """The run and all that descend from it, as far as they are there."""

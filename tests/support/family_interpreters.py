@@ -20,7 +20,7 @@ async def _effect(node: Node, slot: str, **request: Any) -> JSON:
 
 
 async def keeps(stage: Stage) -> End:
-    """Has a child run do what the input says as often as it says; an effect before and behind."""
+    """Starts a child run with part of the input, repeatedly if the input says so; an effect before and after."""
     given: dict[str, Any] = stage.info.input
     done: list[JSON] = []
     for i in range(given.get("times", 1)):
@@ -39,7 +39,7 @@ async def keeps(stage: Stage) -> End:
 
 
 async def kept(stage: Stage) -> End:
-    """One effect as the input says; tidied up behind if it is cancelled."""
+    """One effect as the input says; a clean-up after it if it is cancelled."""
     node = stage.enter("work")
     outcome = "cancelled"
     try:

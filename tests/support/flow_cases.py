@@ -1,4 +1,4 @@
-"""What a case of a flow is: a definition, what comes in, and the Result that it must have."""
+"""Cases of flows: a definition, an input, and the Result that it must have."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +39,7 @@ def ok(value: JSON) -> dict[str, Any]:
 
 
 def bad(code: str, **more: Any) -> dict[str, Any]:
-    """The Result of a failure; None stands for a member that is null or absent."""
+    """The Result of a failure; None is for a member that is null or absent."""
     return {"type": "error", "code": code, **more}
 
 
@@ -51,7 +51,7 @@ def parameters(**defaults: JSON) -> dict[str, Any]:
 
 
 def shaper(on_entry: dict[str, Any] | None = None, **phases: Any) -> dict[str, Any]:
-    """An entry that does nothing of its own (a Retry whose policy never matches), to shape and assign at its phases."""
+    """An entry without an effect (a Retry whose policy never matches), to shape and assign at its phases."""
     return entry(RETRY, onEntry={"with": {"policies": [NEVER]}, **(on_entry or {})}, **phases)
 
 
@@ -90,7 +90,7 @@ LOGGED = parameters(log="")
 
 
 def stack(*entries: Any, target: Any = None, then: Any = None, **fields: Any) -> dict[str, Any]:
-    """A flow of one call inside a stack at its step; a failure is caught and told, unless ``catch`` is given."""
+    """A flow of one call inside a stack at its step; a failure is caught and returned, unless ``catch`` is given."""
     steps: dict[str, Any] = {
         "s": call(target or mock(), "done", middleware=list(entries), **{"catch": [caught("failed")], **fields}),
         "done": returned(then) if then is not None else returned(),
@@ -117,17 +117,17 @@ def policy(codes: list[str], attempts: Any, **more: Any) -> dict[str, Any]:
 
 
 def fails_until(tries: float, code: str = "X") -> dict[str, Any]:
-    """A call that fails until the variable ``n`` has come so far."""
+    """A call that fails until the variable ``n`` has a value."""
     return mock(failure=f"{{{{ vars.n < {tries} ? {{'code': '{code}'}} : null }}}}", value="{{ vars.n }}")
 
 
 def logs(letter: str) -> dict[str, Any]:
-    """An assignment that writes a letter down."""
+    """An assignment that appends a letter to a variable."""
     return {"assign": {"log": f"{{{{ vars.log + '{letter}' }}}}"}}
 
 
 def logging(letter: str, **more: Any) -> dict[str, Any]:
-    """An entry that writes down each of its phases."""
+    """An entry that appends each of its phases to a variable."""
     phases = {name: {**logs(letter + short), **more.get(name, {})} for name, short in PHASES.items()}
     return shaper(phases.pop("onEntry"), **phases)
 
@@ -136,7 +136,7 @@ PHASES = {"onEntry": "e", "onSuccess": "s", "onFailure": "f", "onAlways": "a"}
 
 
 def noting(letter: str) -> dict[str, Any]:
-    """A clean-up that writes a letter down."""
+    """A clean-up that appends a letter to a variable."""
     return cleanup({**mock(), "onSuccess": logs(letter)})
 
 

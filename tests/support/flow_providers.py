@@ -88,7 +88,7 @@ async def crashing_everywhere(
 ) -> int:
     """Run a flow again and again, each time dying once, around another append; return how many there are.
 
-    Before one or after the one before it: the log is the same, so each boundary is died at in one of the two ways.
+    The log is the same before an append and after the previous one, so one of the two is tested at each boundary.
     """
     appended: list[str] = []
 

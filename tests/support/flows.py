@@ -83,7 +83,7 @@ class FlowTheatre(RunHarness):
         run: str = "r1",
         breakpoints: Sequence[str] = (),
     ) -> RunRef:
-        """Admit a run of a flow, as the door does."""
+        """Admit a run of a flow, as the intake does."""
         definition = REMEMBERING.parse(json.dumps(flow))
         assert isinstance(definition, Definition), definition
         start = StartRun(

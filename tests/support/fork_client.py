@@ -1,7 +1,8 @@
-"""Start a Python program as a fork: ``python -I -S fork_client.py SOCKET PROGRAM…`` stands for ``python PROGRAM…``.
+"""Start a Python program as a fork: ``python -I -S fork_client.py SOCKET PROGRAM…`` acts as ``python PROGRAM…``.
 
-The process that listens at the socket (`tests.support.forks`) forks, and the fork takes over our standard streams,
-folder and environment. Signals are passed on to it; we end as it ends, and it ends with us.
+The process that listens at the socket (`tests.support.forks`) forks, and the fork takes over the standard streams,
+folder and environment of this one. Signals are passed on to it; this process ends as the fork does, and the fork ends
+with it.
 
 Nothing is imported that takes long: of `socket` and `signal` only the half that is not written in Python.
 """
@@ -31,7 +32,7 @@ def main() -> None:
         try:
             os.fstat(stream)
         except OSError:
-            # What is opened next takes its place: the lowest that is free.
+            # The next file that is opened gets this number, the lowest that is free.
             os.open(os.devnull, os.O_RDWR)
             closed.append(stream)
     for number in PASSED_ON:
@@ -43,7 +44,7 @@ def main() -> None:
     streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in range(3))
     line.sendmsg([len(body).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
     line.sendall(body)
-    # The streams are now the fork's alone: whoever reads them learns of its end.
+    # The streams are now the fork's alone: their readers notice its end.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)

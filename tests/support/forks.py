@@ -1,11 +1,11 @@
-"""Programs of ours as forks of a process that has imported what they need: what takes longest is done once.
+"""Programs of this project as forks of a process that has made the imports, which take longest.
 
-A fork is a process like any other: it has its own streams, folder, environment and arguments, and dies of signals. What
-a fresh start takes (`test_imports`) and what is installed (`test_installing`) is tested without.
+A fork is a process like any other: it has streams, a folder, an environment and arguments, and dies of signals. What
+a fresh start takes (`test_imports`) and the installed program (`test_installing`) are tested without forks.
 
-``python -m tests.support.forks FD ADDRESS`` forks whatever `tests/support/fork_client.py` asks for at the socket that
-it inherits; it ends when its standard input does. Where a fork would start a process for Python tools, that is a fork
-as well.
+``python -m tests.support.forks FD ADDRESS`` forks the programs that `tests/support/fork_client.py` asks for at the
+socket that it inherits; it ends when its standard input does. Where a fork would start a process for Python tools, that
+is a fork as well.
 """
 
 import array
@@ -71,24 +71,24 @@ BEFORE_FORK = (
     "pytest",
     "tests.support.worker_process",
 )
-"""What programs import when they come to it, besides the modules of the command line."""
+"""Modules that programs import late, besides the modules of the command line."""
 
 
-# -- whoever starts programs ------------------------------------------------------------------------------------------
+# -- for processes that start programs --------------------------------------------------------------------------------
 
 
 def python(*program: str) -> list[str]:
-    """The command that stands for ``python PROGRAM…``, where that is a script or ``-m`` and a module, or ``-P -m``."""
+    """The command for ``python PROGRAM…``, where that is a script or ``-m`` and a module, or ``-P -m``."""
     return [*_client(_place().address), *program]
 
 
 def callboard(*args: str) -> list[str]:
-    """The command that stands for ``python -m callboard.surfaces.cli.main ARGS…``."""
+    """The command for ``python -m callboard.surfaces.cli.main ARGS…``."""
     return python("-m", CLI, *args)
 
 
 def python_host() -> list[str]:
-    """The command that stands for `REAL_HOST`."""
+    """The command for `REAL_HOST`."""
     return python(*REAL_HOST[1:])
 
 
@@ -115,8 +115,8 @@ def share() -> None:
 
 @cache
 def _place() -> _Place:
-    """Where the process listens that forks for this one and for those that it starts. It is started when somebody
-    asks, and ends with us."""
+    """Where the process listens that forks for this one and for those that it starts. It is started at the first
+    request, and ends with this process."""
     if SHARED in os.environ:
         return _place_in(Path(os.environ[SHARED]))
     home, listener = _listen()
@@ -132,7 +132,7 @@ def _listen() -> tuple[Path, socket.socket]:
     os.environ[SHARED] = str(home)
     address = _place_in(home).address
     listener = socket.socket(socket.AF_UNIX)
-    # Perhaps nobody will ask.
+    # Without a request `_begin` does not close it.
     atexit.register(listener.close)
     listener.bind(address)
     # All processes of pytest may ask at once.
@@ -198,17 +198,17 @@ def main() -> None:
 
 
 def read_before_fork() -> None:
-    """Read what does not change, and each fork would read anew; call it when everything has been imported."""
+    """Read files that do not change, so that forks need not read them; call it after all imports."""
     list_prices()
     entry_points(group=providers.GROUP)
     version("callboard")
-    # What has been imported stays: forks need not look at it, nor copy it for being looked at.
+    # The collector leaves the imported objects alone, so that forks need not copy their pages.
     gc.collect()
     gc.freeze()
 
 
 _ended_with: list[int] = []
-"""The exit code of a fork that has come to its end."""
+"""The exit code of a fork that has ended."""
 
 
 def _leave() -> None:
@@ -230,7 +230,7 @@ class _Forks:
         os.set_blocking(self._bell, False)
 
     def serve(self) -> dict[str, Any] | None:
-        """Return what is wanted in a fork, and None when it is over."""
+        """Return the order in a fork, and None at the end."""
         signal.set_wakeup_fd(self._bell)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         while True:
@@ -243,7 +243,7 @@ class _Forks:
                 os.read(self._ended, 65_536)
                 self._reap()
             for client in [one for one in ready if one in self._forks]:
-                # It says nothing any more: it has gone.
+                # The client has ended.
                 os.kill(self._forks[client], signal.SIGKILL)
                 self._forget(client)
             if self._listener in ready and (wanted := self._fork()) is not None:
@@ -287,7 +287,7 @@ class _Forks:
         return marshal.loads(body)
 
     def _leave(self) -> None:
-        """In a fork: keep nothing of what the process that forks has open."""
+        """In a fork: close everything that the process that forks has open."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for client in self._forks:
@@ -301,7 +301,7 @@ def _say(client: socket.socket, number: int) -> None:
     try:
         client.sendall(b"%d\n" % number)
     except BrokenPipeError:
-        # It was killed meanwhile, which the next look at its connection shows.
+        # The client was killed: the next read of its connection shows it.
         return
 
 

@@ -1,4 +1,4 @@
-"""The services that only graphs act upon, as servers for `tests.support.service_api`, and the actions of nodes on them.
+"""The services that only graphs use, as servers for `tests.support.service_api`, and the actions of nodes on them.
 
 The servers check what the real services check.
 """
@@ -223,7 +223,7 @@ def _discord_bot(api: ServiceApi, asked: Asked) -> Reply:
 
 
 def _told_once(api: ServiceApi, message: dict[str, Any]) -> Reply:
-    """A message with an enforced nonce is there once."""
+    """A message with an enforced nonce is stored once."""
     nonce = str(message.get("nonce") or f"none{len(api.created)}")
     if len(nonce) > 25:
         return Reply(400, {"message": "Invalid Form Body", "code": 50035})

@@ -62,7 +62,7 @@ class GraphTheatre(RunHarness):
                 intent = job.intent
                 if isinstance(intent, ev.EffectCall) and intent.kind_ == "toolbox" and "'mcp'" in str(intent.request):
                     # No server of tools is reached in virtual time.
-                    return ev.EffectResult(error=Failure("tool.unavailable", "nobody there"))
+                    return ev.EffectResult(error=Failure("tool.unavailable", "no server"))
                 return await super().carry(job, sessions, reporter)
 
         return Counting(
@@ -88,7 +88,7 @@ class GraphTheatre(RunHarness):
         breakpoints: Sequence[str] = (),
         **options: Any,
     ) -> RunRef:
-        """Admit a run of a graph, as the door does."""
+        """Admit a run of a graph, as the intake does."""
         definition = REMEMBERING.parse(json.dumps(graph))
         assert isinstance(definition, Definition), definition
         start = StartRun(
@@ -148,7 +148,7 @@ def where(field: str, operator: str, value: Any = None) -> dict[str, Any]:
 
 
 def graph(nodes: Sequence[dict[str, Any]], *wires: str, triggers: Sequence[str] | None = None, **more: Any) -> Any:
-    """A graph. A wire reads ``source -> target`` or ``source.port -> target``, behind ``|`` its conversion function."""
+    """A graph. A wire reads ``source -> target`` or ``source.port -> target``, after ``|`` its conversion function."""
     connections: list[dict[str, Any]] = []
     for index, wire in enumerate(wires):
         way, _, conversion = wire.partition("|")
@@ -211,11 +211,11 @@ class Performance:
         return self.results["node_runs"][node_id]
 
     def out(self, node_id: str, port: str = "result") -> Any:
-        """What a node put out on a port."""
+        """The output of a node on a port."""
         return self.record(node_id)["output_data"].get(port)
 
     def took(self, node_id: str) -> Any:
-        """What a node found on its port."""
+        """The input of a node on its port."""
         return self.record(node_id)["input_data"].get("result")
 
     def of_type(self, event_type: str) -> list[Any]:
@@ -348,7 +348,7 @@ def fails(code: str = "http.down") -> Answering:
 
 
 def answers(*values: JSON) -> Answering:
-    """An effect that is answered with these values, one after the other, the last one for ever."""
+    """An effect that is answered with these values, one after the other; the last one repeats."""
     left = list(values)
 
     async def carry(_job: Job, _request: Any) -> JSON:

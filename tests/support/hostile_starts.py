@@ -1,7 +1,7 @@
-"""Starts that ask too much: definitions and messages made to keep a worker busy, and what becomes of each.
+"""Starts that ask too much: definitions and messages made to keep a worker busy, and the end of each.
 
 They are made when they are asked for. ``ends`` is the code of a problem, if the start is to be refused, or that of the
-run's error; an empty one is a run that completes, though others of its kind would take minutes over it.
+run's error; an empty one is a run that completes, which a naive implementation would take minutes for.
 """
 
 import json
@@ -187,7 +187,7 @@ DATA: dict[str, Any] = {
 
 def evaluating(expression: str) -> dict[str, Any]:
     open_ = {"type": "object", "additionalProperties": True}
-    # Only what it names: to bring and record what nobody looks at takes longer than most of them.
+    # Only the variables that it names: to bind and record the others takes longer than most expressions.
     named = {name: value for name, value in DATA.items() if f"vars.{name}" in expression}
     return start(flow({"r": returned(f"{{{{ {expression} }}}}")}, parameters=open_), arguments=named)
 
@@ -414,7 +414,7 @@ async def end_of(connection: Connection, run: str) -> RunEnd:
 
 
 async def what_becomes(connection: Connection, hostile: Hostile) -> str:
-    """Start it; return the code of the first problem or of the run's error, and nothing if it completes."""
+    """Start it; return the code of the first problem or of the run's error; empty if the run completes."""
     verdict = await say(connection, hostile.message())
     if verdict.status != "accepted" or verdict.run_id is None:
         return verdict.problems[0].code

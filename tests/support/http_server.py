@@ -1,4 +1,4 @@
-"""A handler of requests, served over HTTP at an address of its own for the length of a block."""
+"""A handler of requests, served over HTTP at a free address for the length of a block."""
 
 import threading
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""An identity provider for tests: keys of its own, and tokens that they sign."""
+"""An identity provider for tests: its keys, and tokens that they sign."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ ISSUER = "https://id.example.com"
 
 
 class Provider:
-    """An identity provider with keys of its own, which counts who asks for them."""
+    """An identity provider with its keys, which counts the requests for them."""
 
     def __init__(self) -> None:
         self.keys = {"k-1": ec.generate_private_key(ec.SECP256R1())}

@@ -117,7 +117,7 @@ REFUSED: dict[str, Callable[[], Awaitable[str]]] = {
     "an interrupt of a graph with a checkpointer": lambda: ended(asking_graph(checkpointer=InMemorySaver()), THREAD),
     "a breakpoint": interrupted_before,
 }
-"""What the body of a tool does, that must not go on without a person."""
+"""Bodies of tools that must not continue without a person."""
 
 CHOSEN: list[Callable[[], Awaitable[str]]] = []
 

@@ -95,7 +95,7 @@ async def in_thread() -> str:
 
 
 POOL, OTHER_POOL = ThreadPoolExecutor(1), ThreadPool(1)
-"""Pools with threads that are no step's."""
+"""Pools with threads that belong to no step."""
 
 
 async def in_pool() -> str:
@@ -178,7 +178,7 @@ REFUSED: dict[str, Run] = {
     "of a server": of_server,
     "with a shell": with_shell,
 }
-"""What the body of a tool does, that must not go on without a person."""
+"""Bodies of tools that must not continue without a person."""
 
 CHOSEN: list[Run] = []
 
@@ -227,7 +227,7 @@ async def step_desk() -> str:
 
 @workflow
 async def nested_desk() -> str:
-    """The agent with the tool is itself a tool, which tells failures to its model."""
+    """The agent with the tool is itself a tool, which returns failures to its model."""
     inner = front(delegate).as_tool("inner", "Delegate.")
     outer = Agent("outer", model=PlayedModel("outer", calls(inner={"input": "x"}), "Done."), tools=[inner])
     return await run(outer, approve=["pay"])

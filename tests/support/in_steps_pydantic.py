@@ -79,7 +79,7 @@ WAYS: dict[str, Callable[[], Awaitable[Any]]] = {
     "caught": caught,
 }
 REFUSED = set(WAYS)
-"""What the body of a tool does, that must not go on without a person."""
+"""Bodies of tools that must not continue without a person."""
 
 WAYS["free"] = lambda: FREE.run("Pay.")
 WAYS["plain"] = lambda: READING.run("Pay.")

@@ -52,7 +52,7 @@ def on_a_thread() -> str:
 
 
 def attempt() -> str:
-    """Try what a step must not do, in a process of its own."""
+    """Try a forbidden action of a step, in a separate process."""
     try:
         refuse_in_step("agent clerk", "calls pay")
     except NeedsPerson as refused:

@@ -331,7 +331,7 @@ CANCELLED_PARENT = Case(
     cancelled_in=("keep[0]#1.1!call",),
 )
 
-# Worker processes are forked after an import of this module. What is read here, they need not read.
+# Worker processes are forked after an import of this module, and need not read again what it has read.
 for _case in (WORKFLOW, FLOW, GRAPH, PLAYBOOK):
     _definition = _case.start["definition"]
     registry.language(_definition["language"]).parse(_definition["source"])

@@ -40,7 +40,7 @@ START_WAIT_S = 60.0
 POLL_S = 0.01
 
 MEMORY_BYTES_MIN = 4 * 1024**3
-"""The servers store in the file system in memory if it has so many bytes left: that saves half of their time."""
+"""The servers store in the file system in memory if this number of bytes is free: that halves their time."""
 
 
 @dataclass
@@ -156,7 +156,7 @@ class AccountServer(EmbeddedServer):
 def held(data_dir: Path) -> Generator[None]:
     """Keep the account of a data directory open for the length of the block, so that other processes join it.
 
-    Nothing happens where it is open already, or where each data directory has a server of its own.
+    Nothing happens where it is open already, or where each data directory has a separate server.
     """
     if connection.EmbeddedServer is not AccountServer or running_url(data_dir) is not None:
         yield
@@ -189,7 +189,7 @@ def shared_servers(request: pytest.FixtureRequest, lane: LaneServer) -> Iterator
 
 @pytest.fixture
 def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each data directory a server of its own, as outside of tests."""
+    """Give each data directory a separate server, as outside of tests."""
     monkeypatch.setattr(connection, "EmbeddedServer", EmbeddedServer)
 
 

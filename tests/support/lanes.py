@@ -32,13 +32,13 @@ LARGE = {"tests/adapters/": inf, "tests/actors/models/": inf, "tests/surfaces/pa
 a browser, or an import of large libraries."""
 
 SHORT_S = 0.05
-"""What a test takes that is not among the longest, about."""
+"""The estimate for a test that is not among the longest."""
 
 CHUNK_S = 6.0
-"""What the tests of one chunk take at most, unless it is one test."""
+"""The seconds of a chunk at most, unless it is one test."""
 
 STUCK_S = 260.0
-"""A lane that performs one test for so long is killed: even its time-out has not ended the test, nor a second try."""
+"""A lane that performs one test for longer is killed: even its time-out has not ended the test, nor a second try."""
 
 LOOK_S = 5.0
 
@@ -136,7 +136,7 @@ class _Dispatcher:
                     self._hear(self._lanes[line])
                 for lane in self._lanes.values():
                     if time.monotonic() > lane.since + STUCK_S:
-                        # It prints where it stands.
+                        # It prints the stacks of its threads.
                         os.kill(lane.pid, signal.SIGABRT)
         finally:
             for lane in self._lanes.values():
@@ -186,7 +186,7 @@ class _Dispatcher:
         self._hook.pytest_runtest_logreport(report=report)
 
     def _end(self, lane: _Lane) -> None:
-        """Let another lane perform what one has left that died. Its test has failed, if it is not to be run again."""
+        """Let another lane perform the rest of a lane that died. Its test has failed, if it is not to be run again."""
         del self._lanes[lane.line]
         lane.line.close()
         code = os.waitstatus_to_exitcode(os.waitpid(lane.pid, 0)[1])
@@ -210,7 +210,7 @@ class _Dispatcher:
 
 
 class _Reporter:
-    """Tells the process that dispatches what it would hear itself of tests performed there."""
+    """Sends reports of tests to the process that dispatches."""
 
     def __init__(self, config: pytest.Config, line: Connection) -> None:
         self._config = config
@@ -231,7 +231,7 @@ def _be_a_lane(session: pytest.Session, line: Connection, number: int, folder: P
     try:
         home = folder / str(number)
         home.mkdir()
-        # Whatever a test leaves behind lies there.
+        # Files that tests leave are in that folder.
         os.environ |= dict.fromkeys(["PYTEST_DEBUG_TEMPROOT", "TMPDIR"], str(home)) | {LANE: str(number)}
         tempfile.tempdir = None
         _separate_output(session.config)
@@ -281,6 +281,6 @@ def _given(items: list[pytest.Item], line: Connection) -> Iterator[tuple[int, py
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:
-    """A folder that all lanes have in common, and nobody else."""
+    """A folder that only the lanes share."""
     base = factory.getbasetemp()
     return Path(os.environ["PYTEST_DEBUG_TEMPROOT"]).parent if LANE in os.environ else base

@@ -584,7 +584,7 @@ class ReviewState(MessagesState):
 
 
 def _asks_for_reviews(state: ReviewState) -> dict:
-    """What `HumanInTheLoopMiddleware` of `langchain.agents` does with the calls of a turn."""
+    """Review the calls of a turn as `HumanInTheLoopMiddleware` of `langchain.agents` does."""
     names, allowed = state["messages"][-1].text.split(" "), state["told"]
     requests = [{"name": name, "args": {"cents": 500}, "description": "It costs money."} for name in names]
     configs = [{"action_name": name, "allowed_decisions": allowed} for name in names]
@@ -592,7 +592,7 @@ def _asks_for_reviews(state: ReviewState) -> dict:
 
 
 HAS_SCHEMAS = "response_schema" in signature(interrupt).parameters
-"""Whether an interrupt of this version of LangGraph may say what its answer is like."""
+"""Whether an interrupt of this version of LangGraph may describe its answer."""
 
 
 class Decided(TypedDict):
@@ -601,7 +601,7 @@ class Decided(TypedDict):
 
 
 def _asks_for_a_review(state: ReviewState) -> dict:
-    """What it does with one call, in its mode `per_call`."""
+    """Review one call as it does in its mode `per_call`."""
     request = {"type": "tool_approval", "tool_call_id": "1", "name": "refund", "args": {"cents": 500}}
     return {"told": interrupt(request, response_schema=Decided)}
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 @dataclass
 class MailServer:
-    """What was sent; ``refuses`` are recipients that it does not take, and none may log in if it ``knows_nobody``.
+    """The mails that were sent; ``refuses`` are recipients that it does not take; ``knows_nobody`` refuses each login.
 
     ``encrypted`` says of each mail whether it came so, ``distrust`` why clients did not want to talk in private.
     """

@@ -1,4 +1,4 @@
-"""A stage for tests of `callboard mcp`: a server over HTTP, with an embedded server and worker of its own."""
+"""Tests of `callboard mcp`: a server over HTTP, with an embedded server and a worker."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ SLOW = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
 
 @contextmanager
 def serving(folder: Path, *files: tuple[str, Any]) -> Generator[tuple[Place, str]]:
-    """Serve a folder; yields its place and the address."""
+    """Serve a folder; yield the folder and the address."""
     place = Place(folder)
     place.triage()
     for name, text in files:

@@ -39,14 +39,14 @@ def text_block(index: int, text: str) -> list[dict[str, Any]]:
 
 
 def thinking_block(index: int, text: str, signature: str) -> list[dict[str, Any]]:
-    """A block of thinking, its text in pieces and its signature behind it."""
+    """A block of thinking, its text in pieces and its signature after it."""
     deltas = [{"type": "thinking_delta", "thinking": text[at : at + 5]} for at in range(0, len(text), 5)]
     sealed = {"type": "signature_delta", "signature": signature}
     return _block(index, {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, sealed])
 
 
 def redacted_block(index: int, data: str) -> list[dict[str, Any]]:
-    """A block of thinking that nobody can read."""
+    """A block of thinking that is encrypted."""
     return _block(index, {"type": "redacted_thinking", "data": data}, [])
 
 

@@ -112,8 +112,7 @@ def refusing(status: int, body: Any, headers: Mapping[str, str] | None = None) -
 
 
 def streaming(events: Iterable[Any], ending: Ending = "whole") -> Answer:
-    """A stream of events, each an object, with its ``type`` if it has one, or raw text for what no honest server would
-    send."""
+    """A stream of events, each an object, with its ``type`` if it has one, or raw text for malformed events."""
     return Answer("".join(_sent(event) for event in events).encode(), ending=ending)
 
 

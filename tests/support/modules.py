@@ -1,6 +1,6 @@
-"""The modules of the deployment as tests ask about them: what each imports, calls and says.
+"""The modules of the deployment: the imports, calls and texts of each.
 
-All of them are read at once, which takes seconds, and what was found is kept in a file: a process of pytest reads only
+All of them are read at once, which takes seconds, and the results are kept in a file: a process of pytest reads only
 those that have changed since.
 """
 
@@ -18,10 +18,10 @@ from typing import cast
 from tests.support.places import ROOT
 
 KEPT = ROOT / ".pytest_cache" / f"modules-{sys.hexversion:x}.pickle"
-"""What was found, by path, each with the `_Stamp` of the file. Of another Python it may be different."""
+"""The results by path, each with the `_Stamp` of the file. Another version of Python may have other results."""
 
 _Stamp = tuple[int, int, int]
-"""When a file was changed, how long it is, and when this module was changed: then everything is read anew."""
+"""When a file was changed, how long it is, and when this module was changed: then all modules are read again."""
 
 FOLDERS = (
     *("lib", "bus", "actors", "languages", "adapters", "projections"),
@@ -31,22 +31,22 @@ FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What is asked of a module; its tree is let go."""
+    """The facts about a module; its tree is not kept."""
 
     docstring: str
     imported: frozenset[str]
-    """What it imports, wherever in it: of ``from a import b`` that is ``a.b``."""
+    """Its imports, also in functions: of ``from a import b`` that is ``a.b``."""
     needed: frozenset[str]
     """Those that it does not import only for a type checker."""
     sources: frozenset[str]
-    """The modules from which it does: of ``from a import b`` that is ``a``."""
+    """The modules that it imports from: of ``from a import b`` that is ``a``."""
     relative: bool
     """Whether one of these is relative."""
     called: frozenset[str]
-    """The names of everything that it calls."""
+    """The names of the functions that it calls."""
     constants: frozenset[object]
     endings: frozenset[str]
-    """What stands behind the word that an f-string begins with."""
+    """The text after the word that an f-string begins with."""
     functions: tuple[int, ...]
     """The lines of each of its functions."""
 
@@ -59,7 +59,7 @@ def paths() -> tuple[Path, ...]:
 
 
 def module(path: Path) -> Module:
-    """Return what is asked of a module."""
+    """Return the facts about a module."""
     return _modules()[path]
 
 

@@ -1,4 +1,4 @@
-"""A receiver of notices in this process: it keeps what is posted to it, and answers as it is told."""
+"""A receiver of notices in this process: it keeps the requests, and answers as the test says."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ class Posted:
 
 @dataclass
 class Receiver:
-    """What came; the next requests are answered with ``statuses``, then with 200. While ``holds`` is set, none is."""
+    """Keeps requests; answers the next ones with ``statuses``, then with 200; waits while ``holds`` is set."""
 
     url: str = ""
     posted: list[Posted] = field(default_factory=list[Posted])
@@ -35,7 +35,7 @@ class Receiver:
     goes_on: threading.Event = field(default_factory=threading.Event)
 
     def at(self, path: str) -> list[Posted]:
-        """What came to a path, in order."""
+        """Return the requests to a path, in order."""
         return [one for one in self.posted if one.path == path]
 
 
@@ -55,7 +55,7 @@ def receiver() -> Generator[Receiver]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     with http_server(Handler) as kept.url:
         try:

@@ -36,7 +36,7 @@ class PlayedModel(Model):
         self.asked: list[dict[str, Any]] = []
         """The requests."""
         self.failures: list[Exception] = []
-        """What the next requests raise."""
+        """The exceptions that the next requests raise."""
 
     async def get_response(self, system_instructions: Any, input: Any, *more: Any, **named: Any) -> ModelResponse:
         step = self._step(system_instructions, input, more, named)

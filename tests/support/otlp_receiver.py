@@ -1,4 +1,4 @@
-"""A small OTLP/HTTP receiver in the test's own process: takes ``POST /v1/traces`` and keeps what it decoded."""
+"""A small OTLP/HTTP receiver in the test's own process: takes ``POST /v1/traces`` and keeps the spans."""
 
 import gzip
 import threading
@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Receiver:
-    """What has come in. ``answer`` is the HTTP status that the next requests get."""
+    """The requests so far. ``answer`` is the HTTP status that the next requests get."""
 
     url: str = ""
     answer: int = 200

@@ -1,4 +1,4 @@
-"""Providers and middlewares of one's own, as somebody beside this project would write them."""
+"""Providers and middlewares, as users would write them."""
 
 from typing import Any, ClassVar
 
@@ -59,7 +59,7 @@ class Shout:
 
 
 class Whisper(Shout):
-    """A call provider that is no coroutine, and answers with a plain Result."""
+    """A call provider that is a plain function, and answers with a plain Result."""
 
     document: ClassVar[dict[str, Any]] = {
         **Shout.document,
@@ -72,7 +72,7 @@ class Whisper(Shout):
 
 
 class Cache:
-    """A control middleware: serves what it has, keeps what it sees; fails when it is told to."""
+    """A control middleware: serves values that it has, keeps those that it sees; fails on request."""
 
     document = middleware(
         CACHE,
@@ -106,7 +106,7 @@ class Cache:
 
 
 class Notify:
-    """A side-effect middleware that keeps what it was told."""
+    """A side-effect middleware that keeps its inputs."""
 
     document = middleware(
         NOTIFY,

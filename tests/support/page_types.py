@@ -21,7 +21,7 @@ OPTIONS = {
     "checkJs": True,
     "noEmit": True,
     "strict": True,
-    # Elements of a view come about when it is shown first.
+    # Elements of a view are created when it is shown first.
     "strictNullChecks": False,
     "target": "es2023",
     "lib": ["es2023", "dom", "dom.iterable", "dom.asynciterable"],

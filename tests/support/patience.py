@@ -1,4 +1,4 @@
-"""Waiting, with patience, for what sets no event of ours: other processes, other machines, counters."""
+"""Waiting, with a limit, for conditions that set no event of this process: other processes, servers, counters."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ POLL_S = 0.02
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Look until something holds; one who waits too long fails."""
+    """Wait until a condition holds; fail after `PATIENCE_S`."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             found = holds()
@@ -20,7 +20,7 @@ async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Say whether there is no such process, or nobody but its parent remembers it."""
+    """Say whether a process does not exist, or is a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

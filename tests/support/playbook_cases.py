@@ -1,4 +1,4 @@
-"""Cases of the execution chapter: playbooks, who answers them, and what must come of it."""
+"""Cases of the execution chapter: playbooks, their answers, and the expected ends."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from tests.support.playbooks import Performance, Play
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run ends with; None is not compared. ``prompts`` are what the model was asked, in order."""
+    """The end of a run; None is not compared. ``prompts`` are the prompts of the model, in order."""
 
     output: str | None = None
     status: str = "completed"
@@ -26,7 +26,7 @@ Case = tuple[Play, Expected]
 
 
 def check(done: Performance, expected: Expected) -> None:
-    """Compare how a run came out with what is expected of it."""
+    """Compare the end of a run with the expected one."""
     end = done.end
     assert end.status == expected.status, end
     if expected.outputs is not None:
@@ -70,7 +70,7 @@ def sub(label: str, body: str) -> str:
 
 
 def says(**texts: str) -> dict[str, list[Any]]:
-    """What the model answers, by step; several answers have a bar between them. Names begin with an ``s``."""
+    """The answers of the model, by step; several answers have a bar between them. Names begin with an ``s``."""
     return {name[1:]: list(text.split("|")) for name, text in texts.items()}
 
 

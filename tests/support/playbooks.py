@@ -57,7 +57,7 @@ def plan_of(source: str, **fields: Any) -> Plan[Playbook]:
 
 
 def refused(source: str, **fields: Any) -> list[Problem]:
-    """Return what is wrong with a start."""
+    """Return the problems of a start."""
     problems = LANGUAGE.admit(definition_of(source), start_of(**fields))
     assert isinstance(problems, list), problems
     return problems
@@ -69,7 +69,7 @@ class PlaybookTheatre(RunHarness):
     def __init__(self, log: CrashingLog | None = None, **names: Any) -> None:
         super().__init__({}, log=log or CrashingLog(), clock=VirtualClock(), **names)
         self.prompts: dict[str, str] = {}
-        """What the worker has for ``@prompt``, as ``scheme:identifier``."""
+        """The worker's prompts for ``@prompt``, as ``scheme:identifier``."""
         self.turns: list[ModelTurn] = []
         """The turns that models were asked for, repetitions included."""
 
@@ -111,7 +111,7 @@ class PlaybookTheatre(RunHarness):
         )
 
     async def begin(self, source: str, **fields: Any) -> RunRef:
-        """Admit a run of a playbook, as the door does."""
+        """Admit a run of a playbook, as the intake does."""
         start = start_of(**fields)
         definition = definition_of(source)
         plan = LANGUAGE.admit(definition, start)
@@ -158,12 +158,12 @@ class Performance:
 
     @property
     def prompts(self) -> list[str]:
-        """What the model was asked, step by step, without the context."""
+        """The prompts of the model, step by step, without the context."""
         return [_texts(turn)[-1] for turn in self.harness.turns]
 
     @property
     def contexts(self) -> list[str]:
-        """What the model was shown besides, step by step."""
+        """The contexts of the prompts, step by step."""
         return ["".join(_texts(turn)[:-1]) for turn in self.harness.turns]
 
     @property
@@ -186,7 +186,7 @@ def payloads(events: Sequence[Event], kind: type[ev.Payload]) -> list[Any]:
 
 @dataclass
 class Play:
-    """A playbook, what starts it, and who answers it: by effect key, and by step what a resume overrides."""
+    """A playbook, its input, and the answers: by effect key, and by step the overrides of a resume."""
 
     source: str
     input: JSON = None
@@ -258,7 +258,7 @@ async def die_everywhere(play: Play) -> Performance:
 
 
 def essence(done: Performance) -> Any:
-    """What must not depend on who died when."""
+    """The part of a run that must not depend on the deaths of workers."""
     return done.end.status, done.end.output, done.end.results, sorted(done.keys("node.exit"))
 
 
@@ -276,14 +276,14 @@ def vectors() -> list[Any]:
 
 
 def expected_of(path: Path) -> dict[str, Any]:
-    """What a vector expects."""
+    """The expected end of a vector."""
     stem = path.name.removesuffix(".playbook.md")
     beside = [path.with_name(f"{stem}.{kind}.json") for kind in ("expected", "errors")]
     return json.loads(next(one for one in beside if one.exists()).read_text())
 
 
 def compared(one: Any, other: Any) -> bool:
-    """Compare as the vectors want it: absent is as good as empty, lines count where both have them."""
+    """Compare as the vectors demand: absent is equal to empty, lines count where both have them."""
     match one, other:
         case dict(), dict():
             names = {*one, *other} - ({"line"} if not (one.get("line") and other.get("line")) else set())

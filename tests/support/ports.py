@@ -1,4 +1,4 @@
-"""Ports of this machine at which a test may have somebody listen, whatever else runs beside it."""
+"""Free ports of this machine for the servers of a test, whatever else runs on it."""
 
 import atexit
 import socket
@@ -15,11 +15,11 @@ def _let_go() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports at which nobody listens, and which nobody else is given as a free one while this process lives.
+    """Return unused ports, which no other process gets as free ones while this process lives.
 
-    A port stays bound here. The kernel passes it over when others ask for any port, or connect to somewhere; but who
-    names it may listen there, as every server does that allows its address to be used again. That is so on Linux;
-    elsewhere the port is let go, and only found free.
+    A port stays bound here. The kernel gives it to no process that asks for any port, or connects; but a server that
+    names it, and allows its address to be used again, may listen there. That holds on Linux; elsewhere the port is
+    closed again.
     """
     found = [socket.socket() for _ in range(count)]
     for bound in found:

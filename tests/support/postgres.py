@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, where there is one on the machine: a cluster in a folder, on a free port."""
+"""A PostgreSQL server for a test, where the machine has one: a cluster in a folder, on a free port."""
 
 import os
 import pwd
@@ -36,12 +36,12 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Generator[Postgres]:
-    """Serve for the length of the block; skips what asks for it where there is no PostgreSQL."""
+    """Serve for the length of the block; skip the test where PostgreSQL is not installed."""
     found = shutil.which("postgres")
     if found is None:
         pytest.skip("there is no PostgreSQL on this machine: `postgres` is not in PATH")
     programs = Path(found).resolve().parent
-    # Not below pytest's own folder, which nobody else may enter: the server does not run as root.
+    # Not below pytest's folder, which only its user may enter: the server does not run as root.
     folder = Path(tempfile.mkdtemp(prefix="callboard-pg-"))
     owner = _owner()
     try:
@@ -60,7 +60,7 @@ def postgres() -> Generator[Postgres]:
 
 
 def _owner() -> str | None:
-    """Whom the server is to run as, if that is not who we are: it refuses to be root's."""
+    """The user of the server, if it is another one than that of this process: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     names = {one.pw_name for one in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""Purges in tests: as an operator asks for them, and broken off in their middle."""
+"""Purges in tests: whole ones, and interrupted ones."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from callboard.service.operations.removal import purge_run
 TENANT = "acme"
 MARK = PurgeMark(by="ada", reason="asked to")
 CALLS_BEFORE_DEATH = 2
-"""So many requests of a purge are carried out before it is broken off: the mark stands, and some of the run is left."""
+"""The requests of a purge before it is interrupted: then the mark is stored, and a part of the run is left."""
 
 
 async def purged(connection: Connection, run: str, mark: PurgeMark = MARK) -> int:
@@ -26,7 +26,7 @@ async def purged(connection: Connection, run: str, mark: PurgeMark = MARK) -> in
 
 
 async def left(connection: Connection, word: str) -> list[str]:
-    """The subjects of the stream in which a word stands."""
+    """Return the subjects of the stream that contain a word."""
     body = {"subjects_filter": ">"}
     found = await api(connection.log.requests, f"STREAM.INFO.{connection.log.stream}", body)
     return [subject for subject in found["state"].get("subjects", {}) if word in subject]
@@ -34,7 +34,7 @@ async def left(connection: Connection, word: str) -> list[str]:
 
 @contextmanager
 def broken_off() -> Generator[None]:
-    """Whoever purges in this block is killed in the middle of it, and again when it is tried once more."""
+    """Interrupt each purge in this block, as if its process were killed, also when it is tried again."""
     calls = 0
 
     async def dies(requests: Any, verb: str, body: Any) -> dict[str, Any]:

@@ -385,7 +385,7 @@ async def telling() -> str:
 
 
 class Doubling(AbstractToolset[Any]):
-    """A toolset of its own kind, whose list of tools is looked up somewhere. Each run has one that counts calls."""
+    """A toolset of another kind, whose list of tools is looked up. Each run has one that counts calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -642,7 +642,7 @@ async def failing(caught: bool) -> str:
 
 @workflow
 async def keys() -> list[str]:
-    """Two runs of one agent, each of whose tool calls has an idempotency key of its own."""
+    """Two runs of one agent, each of whose tool calls has another idempotency key."""
     found: list[str] = []
     keyed = Agent(answering([call("key")], say_returned), name="keyed", capabilities=[Durable()])
 

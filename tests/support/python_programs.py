@@ -121,7 +121,7 @@ async def work(label: str, fails: bool) -> str:
 
 
 class Program:
-    """One execution of a tree in a workflow. What becomes of each node is appended to ``trace``."""
+    """One execution of a tree in a workflow. The outcome of each node is appended to ``trace``."""
 
     def __init__(self, tree: Tree) -> None:
         self.trace: list[JSON] = []
@@ -258,7 +258,7 @@ async def _through_a_queue(parts: list[Part]) -> list[JSON]:
 
 
 async def _start_child(fails: bool, seconds: float) -> JSON:
-    """Do what `callboard.child` does, with a definition of the harness, whose run takes so many seconds."""
+    """Do what `callboard.child` does, with a definition of the harness, whose run takes these seconds."""
     loop = current_loop()
     assert loop is not None
     node = loop.place("child")

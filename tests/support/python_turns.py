@@ -16,7 +16,7 @@ ASKED: list[str] = []
 """The idempotency keys of the requests that `answer_like` has answered."""
 
 FAILURES: list[BaseException] = []
-"""What the next requests raise, the first one first."""
+"""The exceptions that the next requests raise, in order."""
 
 
 class Refused(Exception):
@@ -52,7 +52,7 @@ DONE = TurnReply(text="Paid.", usage=Usage(20, 3), stop_reason="stop", native={"
 
 @workflow
 async def conversation() -> dict[str, Any]:
-    """Two turns, the second of which continues the first, and a third in a conversation of its own."""
+    """Two turns, the second of which continues the first, and a third in another conversation."""
     turns = ModelTurns("clerk")
     asked = ModelRequest(model=MODEL, system="Be fair.", messages=[user("Where is it?")], tools=TOOLS, temperature=0.5)
     first = await turns.perform(asked, answer_like(CALLS, "Let me ", "see."))

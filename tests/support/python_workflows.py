@@ -268,7 +268,7 @@ async def quitting() -> str:
 
 @workflow
 async def spinning() -> None:
-    while True:  # noqa: ASYNC110 - that it never ends is what is tested
+    while True:  # noqa: ASYNC110 - the test is of a loop without end
         await asyncio.sleep(0)
 
 
@@ -305,7 +305,7 @@ async def timing() -> str:
 
 @workflow
 async def looping() -> list[int]:
-    """Use what of the loop there is and is not."""
+    """Use supported and unsupported functions of the loop."""
     loop = asyncio.get_running_loop()
     return [await loop.run_in_executor(None, len, "four"), int(loop.time())]
 
@@ -438,7 +438,7 @@ async def tick() -> None:
 
 @workflow
 async def continuing_at_once(busy: bool, n: int = 0) -> None:
-    """Continue for ever."""
+    """Continue without end."""
     if busy:
         await tick()
     continue_as_new(continuing_at_once, busy, n + 1)

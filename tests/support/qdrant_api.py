@@ -1,6 +1,6 @@
-"""A local HTTP server that speaks as Qdrant does, as far as it is asked here: collections, points, filters, errors.
+"""A local HTTP server with the part of Qdrant's API that is used here: collections, points, filters, errors.
 
-It refuses what Qdrant refuses. What a test wants answered instead, it lays ready as a `Reply`.
+It refuses invalid requests as Qdrant does. A test may replace answers by a `Reply`.
 """
 
 import json
@@ -48,7 +48,7 @@ class Collection:
 
 @dataclass
 class QdrantApi:
-    """What the server has, what it was asked, and what it is to answer out of turn."""
+    """The collections of the server, its requests, and the replies that replace its answers."""
 
     url: str = ""
     collections: dict[str, Collection] = field(default_factory=dict[str, Collection])

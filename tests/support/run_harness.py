@@ -1,7 +1,7 @@
 """A harness for tests: small languages written as Python coroutines, on the real run actor and an in-memory log.
 
-`RunHarness` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms.
-`Nursery` plays the door for child runs, and keeps what runs tell each other until somebody delivers it.
+`RunHarness` does the worker's part by hand: it starts runs, activates them again after crashes, rings alarms. `Nursery`
+admits child runs, and keeps the messages between runs until the test delivers them.
 """
 
 import datetime as dt
@@ -63,7 +63,7 @@ class PlayLanguage:
 
 @dataclass
 class RunHarness:
-    """The services, the log and the hand that activates runs."""
+    """The services, the log and the activation of runs."""
 
     plays: Mapping[str, Interpreter]
     script: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -202,12 +202,12 @@ class Nursery:
 
     def __init__(self, harness: RunHarness) -> None:
         self.called: list[RunRef] = []
-        """Runs that somebody is to perform, in order."""
+        """Runs that are to be activated, in order."""
         self._theatre = harness
 
     @property
     def run_messages(self) -> list[RunMessage]:
-        """What runs have told each other, in order."""
+        """The messages between runs, in order."""
         assert isinstance(self._theatre.log, MemoryLog)
         return self._theatre.log.run_messages
 

@@ -1,5 +1,5 @@
-"""Plays for simulations: small workflows that use the stage as the four languages do. Their ends do not depend on
-when, or how often, their workers die.
+"""Plays for simulations: small workflows that act as the interpreters of the four languages do. Their ends do
+not depend on when, or how often, their workers die.
 """
 
 import datetime as dt
@@ -23,7 +23,7 @@ LOST = Failure(code="lost", type="cancellation")
 
 
 def value(settled: Settled[Any] | None) -> Any:
-    """What a task returned, or the code of what became of it."""
+    """The value of a task, or the code of its failure."""
     return settled.value if isinstance(settled, Ok) else settled and settled.cause.code
 
 

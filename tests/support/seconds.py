@@ -1,7 +1,7 @@
 """How long the tests of each folder take, and whether that is within the budgets of `tests/README.md`.
 
 A run of all tests keeps their seconds in the cache of pytest: `python -m tests.maintenance.seconds` compares them with
-the budgets, and lists the longest tests anew. ``CHECK_SECONDS=1`` fails a run that exceeds a budget.
+the budgets, and rewrites the list of the longest tests. ``CHECK_SECONDS=1`` fails a run that exceeds a budget.
 """
 
 import os
@@ -22,7 +22,7 @@ EXCESS = 1.5
 """How many times its budget a folder takes at most."""
 
 SLACK_S = 10.0
-"""What a folder may take beside: the seconds of few tests vary."""
+"""The seconds that a folder may take more: the seconds of few tests vary."""
 
 
 def read_budgets() -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""The services of the shipped skills, as a server in this process: small stand-ins that keep what they are told.
+"""The services of the shipped skills, as a server in this process: small doubles that keep their requests.
 
-`ServiceApi` answers below one prefix per service. What a test wants answered instead, it lays ready as a `Reply`.
+`ServiceApi` answers below one prefix per service. A test may replace answers by a `Reply`.
 """
 
 import json
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.support.http_server import http_server
 
 TOKEN = "s3cr3t-t0ken-of-the-test"
-"""What every service accepts, and nobody may ever read."""
+"""The secret that every service accepts, and that no output may contain."""
 
 PATIENCE_S = 30.0
 
@@ -59,24 +59,24 @@ class Asked:
 
 @dataclass
 class ServiceApi:
-    """What the services were asked, and what they are to answer out of turn."""
+    """The requests of the services, and the replies that replace their answers."""
 
     url: str = ""
     asked: list[Asked] = field(default_factory=list[Asked])
     instead: list[Reply] = field(default_factory=list[Reply])
     loses: int = 0
-    """So many requests are carried out, and answered with a passing fault all the same."""
+    """The number of requests that are carried out, but answered with a transient error."""
     services: dict[str, "Answering"] = field(default_factory=lambda: dict(_SERVICES))
-    """Who answers below which prefix."""
+    """The handlers by their prefixes."""
     pulls: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Pull requests by their branch."""
     created: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """What was created at Linear, by its id."""
+    """The issues that were created at Linear, by id."""
     closing: threading.Event = field(default_factory=threading.Event)
     news: threading.Condition = field(default_factory=threading.Condition)
 
     def until_asked(self, times: int) -> None:
-        """Wait until it has been asked so often: whoever gave up soon may have been quicker than we are."""
+        """Wait for a number of requests: a caller may give up before the server has read its request."""
         with self.news:
             assert self.news.wait_for(lambda: len(self.asked) >= times, PATIENCE_S), self.asked
 
@@ -248,7 +248,7 @@ def _linear(api: ServiceApi, asked: Asked) -> Reply:
 def answer_slack(_api: ServiceApi, asked: Asked) -> Reply:
     method = asked.path.removeprefix("/slack/")
     if asked.method == "GET":
-        # What only reads takes no JSON.
+        # Requests that only read take no JSON.
         what = method.partition(".")[0].removesuffix("s").replace("conversation", "channel")
         return Reply(body={"ok": True, what: {"id": asked.query.get("channel") or asked.query["user"]}})
     if asked.body.get("channel") == "nowhere":

@@ -1,4 +1,4 @@
-"""A deployment with a worker and the service, and who calls it, knowing subjects and JSON alone: fixtures to import."""
+"""A deployment with a worker and the service, and a client that uses subjects and JSON alone: fixtures to import."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -31,7 +31,7 @@ WAITS = {"turns": {"a": [{"data": {"found": 3}, "delay_ms": 60_000}]}}
 
 
 class Caller:
-    """A client that knows subjects and JSON, and nothing of ours."""
+    """A client that uses subjects and JSON, without Callboard's client."""
 
     def __init__(self, nc: Client, tenant: str = "acme") -> None:
         self.nc = nc
@@ -51,7 +51,7 @@ class Caller:
         return answer
 
     async def told_to(self, subject: str, message: bytes) -> Any:
-        """Publish a start or a tell, and wait for its verdict, without the service."""
+        """Publish a start or a command, and wait for its verdict, without the service."""
         inbox = self.nc.new_inbox()
         waiting = await self.nc.subscribe(inbox)
         await self.nc.publish(subject, message, headers={REPLY_HEADER: inbox})
@@ -102,7 +102,7 @@ async def caller(connection: Connection) -> AsyncIterator[Caller]:
 
 @pytest.fixture(scope="module")
 async def refusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Caller]:
-    """Who calls a deployment that the tests of a module share: for requests that leave nothing behind."""
+    """A client of a deployment that the tests of a module share: for requests without an effect."""
     async with standing(tmp_path_factory.mktemp("refusing")) as opened:
         assert opened.server is not None
         nc = await nats.connect(opened.server.url)

@@ -25,7 +25,7 @@ from callboard.testing.virtual_time import VirtualClock
 from tests.support.run_harness import RunHarness, types
 
 ACTIVATIONS_MAX = 400
-"""A run that has not ended after so many activations never will."""
+"""A run that has not ended after this number of activations never will."""
 
 
 async def copied(recorded: Sequence[Recorded], log: MemoryLog) -> None:
@@ -42,7 +42,7 @@ async def copied(recorded: Sequence[Recorded], log: MemoryLog) -> None:
 
 @dataclass
 class World:
-    """People and programs around a run: they answer what stands open in its log, each with one command for good."""
+    """People and programs around a run: they answer the open questions and calls of its log, with one command each."""
 
     answers: dict[str, list[JSON]] = field(default_factory=dict[str, list[JSON]])
     """By effect key of the question or call: the answers, in order."""
@@ -113,7 +113,7 @@ def harness_for(play: Callable[[Any], Awaitable[End]], log: MemoryLog | None = N
 
 
 async def finish(harness: RunHarness, ref: RunRef, world: World) -> list[Event]:
-    """Activate a run until it has ended, as workers and server would: alarms ring, people answer."""
+    """Activate a run until it has ended, as workers and the server would: alarms ring, people answer."""
     assert isinstance(harness.clock, VirtualClock)
     for _ in range(ACTIVATIONS_MAX):
         events = await harness.events(ref)

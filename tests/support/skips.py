@@ -1,4 +1,4 @@
-"""What was not tested, and how to install what was missing: pytest says so at its end, and fails in CI.
+"""Skipped tests, and how to install their requirements: pytest prints them at its end, and fails in CI.
 
 The reason of a skip names the target of ``make`` that installs what the test needs. Where ``CI`` is true, such a skip
 fails the run, unless ``UNAVAILABLE`` names the target: the machine could not get it. So does any reason that `EXCUSES`

@@ -1,10 +1,10 @@
-"""What the worker processes of the tests perform: plays that wait, ask and are cancelled, and a real workflow.
+"""Definitions for the worker processes of the tests: plays that wait, ask and are cancelled, and a real workflow.
 
-The plays are a language of their own, ``play``, which a worker process registers beside the real ones. They use what
+The plays are the language ``play``, which a worker process registers beside the real ones. They use what
 workflows do not: timers, signals, questions, clean-up. Their ends do not depend on when their workers die.
 
 Effects of kind ``code`` are carried out by `tests.support.worker_process`: ``until`` waits for a file to appear,
-``after`` for so many seconds, ``hang`` for ever; then comes ``value``.
+``after`` for some seconds, ``hang`` without end; then the effect returns ``value``.
 """
 
 import datetime as dt
@@ -100,7 +100,7 @@ async def steps(stage: Stage) -> End:
 
 
 async def gated(stage: Stage) -> End:
-    """Two effects with a gate before each, so that a pause takes hold between them; the first waits as it is told."""
+    """Two effects with a gate before each, so that a run can pause between them; the first waits as its input says."""
     given: dict[str, Any] = stage.info.input
     for i, request in enumerate((given, {})):
         await stage.gate(None, f"step[{i}]")

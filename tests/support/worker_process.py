@@ -227,7 +227,7 @@ def _services(orders: Orders, notes: int) -> type[Services]:
         def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
             def note(job: Job) -> None:
                 carried = Carried(orders.name, ref.run, job.epoch, job.key, job.idempotency_key)
-                # On a line of its own, even if the last writer was killed over its note.
+                # On a separate line, even if the last writer was killed while it wrote.
                 os.write(notes, b"\n" + msgspec.json.encode(carried) + b"\n")
 
             return _NotingCarrier(super().carrier(ref, admission, keep), note)

@@ -1,4 +1,4 @@
-"""A fleet: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
+"""A fleet: worker processes on a real server, which a test starts and kills; and checks of their logs."""
 
 import json
 import os
@@ -40,7 +40,7 @@ from tests.support.simulation import World
 from tests.support.worker_process import Carried, Kill, Notice, Orders
 
 PATIENCE_S = 40.0
-"""What has not happened after so long never will."""
+"""How long a test waits for an event."""
 
 RETRY_PAUSE_S = 0.1
 COUNT_PAUSE_S = 0.02
@@ -51,7 +51,7 @@ KILLED = -signal.SIGKILL
 
 @dataclass
 class Worker:
-    """A hired worker process. ``status`` is its exit code, or minus the number of the signal that ended it."""
+    """A worker process. ``status`` is its exit code, or minus the number of the signal that ended it."""
 
     name: str
     pid: int = 0
@@ -82,7 +82,7 @@ class Worker:
                 await anyio.sleep(COUNT_PAUSE_S)
 
     async def died(self) -> int:
-        """Wait until it has gone; return how."""
+        """Wait for its end; return its status."""
         with anyio.fail_after(PATIENCE_S):
             await self.gone.wait()
         assert self.status is not None
@@ -96,7 +96,7 @@ class Worker:
 
 
 class Fleet:
-    """Hires worker processes for one server."""
+    """Starts worker processes for one server."""
 
     def __init__(
         self, server: EmbeddedServer, home: Path, config: dict[str, Any], line: anyio.abc.SocketStream
@@ -132,7 +132,7 @@ class Fleet:
     async def order(
         self, name: str, *, kill: Kill | None = None, drain_s: float = 20.0, guest: bool = False, **config: Any
     ) -> Worker:
-        """Order a worker; it may be there already, or dead, when this returns."""
+        """Order a worker; it may have started, or ended, when this returns."""
         worker = self.workers[name] = Worker(name)
         log = str(self.home / "workers.log")
         settings = {**self._config, **config}
@@ -143,7 +143,7 @@ class Fleet:
         return worker
 
     async def hire(self, name: str, **orders: Any) -> Worker:
-        """Order a worker, and wait until it is there."""
+        """Start a worker, and wait until it has started."""
         worker = await self.order(name, **orders)
         with anyio.fail_after(PATIENCE_S):
             await worker.there.wait()
@@ -151,7 +151,7 @@ class Fleet:
         return worker
 
     async def listen(self) -> None:
-        """Take in what the processes say."""
+        """Read the notices of the processes."""
         pending = b""
         async for chunk in self._line:
             *lines, pending = (pending + chunk).split(b"\n")
@@ -169,7 +169,7 @@ class Fleet:
         self._gone.set()
 
     async def dismiss(self) -> None:
-        """Have whoever still works killed, and wait until they have gone."""
+        """Kill the workers that still run, and wait for their ends."""
         await self._line.send_eof()
         with anyio.fail_after(PATIENCE_S):
             await self._gone.wait()
@@ -179,10 +179,10 @@ class Fleet:
         return self.home / "carried"
 
     def carried(self, run: str | None = None) -> list[Carried]:
-        """What was carried out so far, in order, repetitions included."""
+        """The effects that were carried out so far, in order, repetitions included."""
         if not self._carried.exists():
             return []
-        # A note that breaks off is one whose writer is at it, or was killed over it: its effect had not begun.
+        # An incomplete line is being written, or its writer was killed: the effect had not begun.
         whole = [line for line in self._carried.read_bytes().splitlines() if line.endswith(b"}")]
         found = [msgspec.json.decode(line, type=Carried) for line in whole]
         return [carried for carried in found if run in (None, carried.run)]
@@ -206,7 +206,7 @@ async def _start_forking() -> AsyncGenerator[anyio.abc.SocketStream]:
 
 @asynccontextmanager
 async def open_fleet(home: Path, *, sync: str | None = None, **config: Any) -> AsyncGenerator[Fleet]:
-    """Processes to hire; ``config`` is common to all workers. With ``sync`` they have a server of their own, which may
+    """Processes to hire; ``config`` is common to all workers. With ``sync`` they have a separate server, which may
     be killed; otherwise an account of the lane's server."""
     fleet: Fleet | None = None
 
@@ -253,7 +253,7 @@ async def until(client: Client, run_id: str, holds: Callable[[Event], bool], wha
                 seen.append(recorded)
                 if holds(recorded.event):
                     return seen
-    raise AssertionError(f"{run_id} never came to {what or holds}; it came to {_told(seen)}")
+    raise AssertionError(f"{run_id} never reached {what or holds}; it got to {_told(seen)}")
 
 
 async def until_type(client: Client, run_id: str, event_type: str) -> list[Recorded]:
@@ -271,12 +271,12 @@ async def say_start(client: Client, message: dict[str, Any]) -> None:
 
 
 async def say(client: Client, run_id: str, verb: str, body: Any) -> None:
-    """Publish a tell, durably, without waiting for its verdict."""
+    """Publish a command, durably, without waiting for its verdict."""
     await _publish(client, client.log.subjects.tell(client.ref(run_id), verb), msgspec.json.encode(body))
 
 
 async def _publish(client: Client, subject: str, body: bytes) -> None:
-    """Publish once, even if the server dies meanwhile."""
+    """Publish once, even if the server is killed before it answers."""
     message = OutgoingMessage(subject, body, {"Nats-Msg-Id": uuid4().hex})
     with anyio.fail_after(PATIENCE_S):
         while True:
@@ -306,7 +306,7 @@ async def attend(client: Client, run_id: str, world: World | None = None) -> lis
                     return seen
                 if recorded.event.type == ev.RunParked.type:
                     await send_commands()
-    raise AssertionError(f"{run_id} never ended; it came to {_told(seen)}")
+    raise AssertionError(f"{run_id} never ended; it got to {_told(seen)}")
 
 
 def _told(seen: Sequence[Recorded]) -> list[str]:
@@ -334,7 +334,7 @@ def one_in_each(count: int, word: str) -> list[str]:
 
 
 async def settled(client: Client, names: Collection[str]) -> None:
-    """Wait until the partitions are with those workers that they fall to, as far as new runs tell."""
+    """Wait until the partitions are assigned to the workers, as new runs show."""
     with anyio.fail_after(PATIENCE_S):
         for partition in range(client.log.partitions):
             for attempt in count():
@@ -358,13 +358,13 @@ _CHANCE = frozenset({ev.RunClaimed.type, ev.RunParked.type})
 
 
 def happened(recorded: Iterable[Recorded]) -> Counter[tuple[str, str, int, int, str]]:
-    """What a run's log states, in whatever order, apart from what chance decides."""
+    """Return the statements of a run's log without their order, apart from random ones."""
     events = (item.event for item in recorded)
     return Counter((e.type, e.path, e.iteration, e.attempt, e.key) for e in events if e.type not in _CHANCE)
 
 
 def check_run(recorded: Sequence[Recorded], carried: Sequence[Carried]) -> None:
-    """Check a finished run: its log, who wrote it, what was carried out, and that a replay comes to the same end."""
+    """Check a finished run: its log, its writers, its effects, and that a replay has the same end."""
     events = [item.event for item in recorded]
     check_log(events)
     check_writers(recorded)

@@ -1,4 +1,4 @@
-"""Short workflows for tests: documents from a few words, runs of them in a scenario, and what their logs tell."""
+"""Short workflows for tests: documents from a few words, runs of them in a scenario, and the contents of their logs."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -122,15 +122,15 @@ class Ran:
 
     @property
     def calls(self) -> dict[str, ev.ModelCall]:
-        """What was asked of models, by effect key, as the log has it."""
+        """The calls of models in the log, by effect key."""
         return dict(zip(self.keys(ev.ModelCall), self.of(ev.ModelCall), strict=True))
 
     def types(self) -> list[str]:
-        """The types of what the interpreter stated and asked for, in order."""
+        """The types of the interpreter's events and effects, in order."""
         return [event.type for event in self._stated()]
 
     def fingerprint(self) -> list[tuple[str, str]]:
-        """What the interpreter stated and asked for, for comparison with another run."""
+        """The interpreter's events and effects, for comparison with another run."""
         return [(_where(event), digest(event.type, ev.payload_of(event))) for event in self._stated()]
 
     def _stated(self) -> list[Event]:
@@ -146,7 +146,7 @@ class Ran:
         )
 
     def told(self, key: str) -> list[Any]:
-        """What a model call tells of its tools: each one's output, or the code of its failure."""
+        """The results of tools in a model call: each one's output, or the code of its failure."""
         parts = [part for part in self.turns[key].messages[-1].parts if isinstance(part, ToolOutput)]
         return [part.error.code if part.error else part.output for part in parts]
 
@@ -176,7 +176,7 @@ def _where(event: Event) -> str:
 
 
 class Kit(TypedDict, total=False):
-    """What a `Scenario` takes."""
+    """The arguments of a `Scenario`."""
 
     effects: Mapping[str, Answers]
     servers: Mapping[str, Listing]
@@ -233,7 +233,7 @@ def _run_from(ran: Ran, start: ev.RunStart, effects: Mapping[str, Answers]) -> R
 
 
 def by_value(sources: dict[str, Any]) -> Callable[[Any], Any]:
-    """Answer for sources by their value: with a record, or with what fails."""
+    """Answer for sources by their value: with a record, or with a failure."""
 
     def answer(request: Any) -> Any:
         source = sources[request["value"]]
