@@ -29,7 +29,7 @@ LIMITS = {
     "service": 25,
     "surfaces": 22,
     "callboard": 20,
-    "tests": 120,
+    "tests": 70,
     "benchmarks": 10,
     "examples": 10,
     "page": 12,
