@@ -77,7 +77,7 @@ class Job(Struct, frozen=True):
     toolboxes: Mapping[str, ToolboxRecord] = field(default_factory=dict[str, ToolboxRecord])
     spent: Spent = field(default_factory=Spent)
     span: TraceContext | None = None
-    """The effect's own span, which whoever is asked for it may go on from."""
+    """The effect's span, which the service or model that is asked may continue."""
     work: Work | TurnWork | None = None
     """The function that a step calls, or that performs a model turn."""
     report: Callable[[str], None] | None = None

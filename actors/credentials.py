@@ -28,7 +28,7 @@ CONNECT_PATH = "/integrations/connect"
 """Below this path of `callboard http` a page for each of them says how an account is connected."""
 
 Account = Callable[[str], Awaitable[Mapping[str, str] | None]]
-"""Returns the variables of an account by its provider; None if there is no such account."""
+"""Returns the variables of an account by its provider; None if the account does not exist."""
 
 
 class AccountUnreadable(Exception):
@@ -41,7 +41,7 @@ class AccountUnreadable(Exception):
 
 
 async def nobody(_provider: str) -> None:
-    """Return None: there are no accounts."""
+    """Return None: this worker has no accounts."""
     return
 
 

@@ -44,7 +44,7 @@ class FetchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """The limits of what sources may fetch on a worker.
+    """The limits of the addresses that sources may fetch on a worker.
 
     ``tokens`` are bearer tokens by host (``host``, or ``host:port`` for other than the scheme's port); ``allow_hosts``
     may have addresses that are not public.
@@ -125,7 +125,7 @@ async def _get(client: "httpx2.AsyncClient", url: "httpx2.URL", rules: FetchRule
 
 
 def token_for(url: "httpx2.URL", rules: FetchRules) -> str:
-    """Return the bearer token that a request sends; empty if there is none.
+    """Return the bearer token that a request sends, or an empty text.
 
     The author of a URL may write http: a token goes unencrypted only to a host that is listed with its port.
     """

@@ -29,7 +29,7 @@ class PartialAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class AskPartialAnswer(Struct, frozen=True):
-    """The request to a worker for what the model call that is event ``n`` of a run has said so far."""
+    """The request to a worker for the text so far of the model call that is event ``n`` of a run."""
 
     tenant: str
     run: str

@@ -25,7 +25,7 @@ def _any_subject(_subject: str) -> None:
 
 
 class Permits(Struct, frozen=True):
-    """Patterns of what a definition may have a worker run; None permits everything.
+    """Patterns of the programs that a definition may have a worker run; None permits everything.
 
     ``shipped`` are the functions of Callboard itself that are tools; where ``python`` is given, it permits no others of
     Callboard. ``refuses_subject`` takes the NATS subject of a tool and returns why the run may not use it, or None

@@ -69,7 +69,7 @@ async def resolve(
     A file is looked up in ``files`` of the start message first (its ``sourcePath`` is absolute within them), then below
     ``base_dir``, which it may not leave. Without a base directory, the worker does not read its disk.
 
-    :raises SourceFailed: if there is no text
+    :raises SourceFailed: if the text cannot be read
     """
     rules = rules or SourceRules()
     form = _classify(request)

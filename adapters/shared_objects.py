@@ -42,7 +42,7 @@ class SharedObject:
         return self._given if self._codec is None else self._codec.decode(self._before)
 
     def changes(self, borrowed: Any) -> Changes:
-        """Return the changes of the tool's object; empty if there are none, or they cannot be recorded."""
+        """Return the changes of the tool's object; empty without changes, or if they cannot be recorded."""
         if self._codec is None:
             return {}
         after: Any = self._codec.encode(borrowed)

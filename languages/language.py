@@ -261,7 +261,7 @@ class Node(Protocol):
         *,
         kept: bool = False,
     ) -> Instant:
-        """Leave the node; return the exit instant. ``told`` is that of ``node.exit``, for a later `Former`.
+        """Leave the node; return the exit instant. ``told`` is a member of ``node.exit``, for a later `Former`.
 
         With ``kept``, later messages may `Recall` the result. Nodes entered with the kind ``node`` are always kept.
         """

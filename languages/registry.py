@@ -64,7 +64,7 @@ def provider_contracts() -> ProviderContracts:
 def code_language() -> str:
     """Return the name of the language whose definitions are code.
 
-    :raises LookupError: if there is none
+    :raises LookupError: if no language has code as definitions
     """
     name = next((kit.name for kit in kits().values() if kit.code_module), None)
     if name is None:

@@ -17,7 +17,7 @@ RENAMED = "TOOL_RENAMED"
 
 
 class DistinctTools:
-    """The tools of an agent under names that tell them apart.
+    """The tools of an agent under distinct names.
 
     A tool keeps its name for as long as the agent works, so that the model's earlier calls stay understandable.
     ``taken`` are names that tools of servers must not have.

@@ -44,7 +44,7 @@ OWN_TOKENS: Mapping[str, tuple[str, ...]] = {
 """By channel: the variable that has the token, and the members of ``channel_config`` that may take its place."""
 
 PLACEHOLDER = "{{$placeholder}}"
-"""What stands for a value that nobody has filled in."""
+"""The value of a field that was not filled in."""
 
 BUTTONS_MAX = 25
 BUTTON_CHARS_MAX = 75

@@ -100,7 +100,7 @@ class CodeSandboxes:
     async def carry(self, _job: Job, request: JSON) -> tuple[JSON, JSON]:
         """Run code over inputs: an effect of kind ``code``.
 
-        :raises EffectFailed: if there is no result for each input; the failure of a single input is its result
+        :raises EffectFailed: if an input has no result; the failure of a single input is its result
         """
         asked = _read(request)
         if self._mode == "off":

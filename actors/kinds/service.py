@@ -1,7 +1,7 @@
 """An action of an external service: carries out the effect kind ``service``.
 
 A request is ``{"service": "slack" | …, "action": "send_message" | …, "configurations": {…}, "input": …}``. It is
-answered with the node's payload; an action that comes to nothing is ``{"success": false, "error_message",
+answered with the node's payload; a failed action is ``{"success": false, "error_message",
 "error_code", "error_details": {"reason", "solution"}}``; where an account is missing that can be connected in a
 browser, the details have its ``oauth_flow_url``. A token is the node's own, or that of the worker's environment. Where
 a service lets us say what an action is to be known by, that follows from the idempotency key: an event of Google

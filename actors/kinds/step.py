@@ -61,7 +61,7 @@ class StepRunner:
         finally:
             WORK.reset(token)
         if context.refused:
-            # The code may have caught the exception, or the agent of another library has told it to its model.
+            # The code may have caught the exception, or the agent of another library has passed it to its model.
             raise EffectFailed(context.refused[0])
         if outcome is None:
             message = f"step {work.name} took longer than {work.timeout_s:g} s"

@@ -37,7 +37,7 @@ _LITTLE = frozenset(_FILLERS.split())
 
 ALIKE = 0.3
 ALIKE_STANDS_FOR = 0.7
-"""Cosines of counted words are lower than a model's: this one corresponds to what models consider similar."""
+"""Cosines of counted words are lower than a model's: the first value corresponds to the second one of a model."""
 
 
 class Embeddings(NamedTuple):

@@ -3,7 +3,7 @@
 A node names a model with its provider (``openai/text-embedding-3-small``, ``gemini:gemini-embedding-001``, an
 endpoint's likewise). If it gives no provider, as in the tables of the graph language, or no name, the worker decides:
 
-- without a default of its own, it counts words,
+- without a default, it counts words,
 - if its default is ``<provider>:<model>``, that model is used,
 - if its default is ``<provider>``, the model that the node names is used, or else the provider's default.
 """

@@ -77,7 +77,7 @@ class Exact:
         return len(entries)
 
     async def aclose(self) -> None:
-        """Do nothing: there are no connections."""
+        """Do nothing: this store has no connections."""
 
 
 def _below(asked: MemoryOperation) -> str:

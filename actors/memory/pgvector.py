@@ -204,7 +204,7 @@ class PgVector:
         return refused
 
     async def _rows(self, statement: str, *values: Any) -> list[Any]:
-        """Return the rows of a statement; none if there is no table."""
+        """Return the rows of a statement; an empty list if the table does not exist."""
         try:
             return await self._run_in_transaction(lambda connection: connection.fetch(statement, *values))
         except SqlFailed as refused:

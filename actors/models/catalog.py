@@ -45,7 +45,7 @@ class ProviderContext(Struct, frozen=True):
 class ModelProvider(Struct, frozen=True):
     """A provider of models: how it is opened, and its default model.
 
-    ``default`` is empty if there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
+    ``default`` may be empty, and so may ``embedding``, its default for embeddings. ``keys`` are the
     variables of the environment that hold its secrets, ``variables`` patterns of all that it reads there. ``extra`` is
     the extra of this package that has to be installed for it, and ``module`` a module of that extra. ``parameters`` are
     the parameters of a turn that its API has (`request_parts` lists them). ``stands_in`` marks one that answers

@@ -200,7 +200,7 @@ class ReplyDraft:
         return ToolUse(id, name, input, normalise_text(call.thought))
 
     def _data(self, text: str, request: SdkRequest) -> JSON:
-        """Return the structured answer; None if there is no readable one, which the caller has to judge."""
+        """Return the structured answer; None if it cannot be read, which the caller has to judge."""
         try:
             data = read_whole(text) if self.stop_reason in CUT_OFF else read_json(text, array=request.array)
         except (ValueError, RecursionError) as error:
@@ -237,7 +237,7 @@ class Fold(Protocol):
     def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply.
 
-        :raises TryFailed: if there is none, or it does not fit the request
+        :raises TryFailed: if the reply is missing, or does not fit the request
         """
         ...
 
@@ -274,7 +274,7 @@ def _object(raw: str) -> dict[str, JSON]:
 
 
 def _member(value: JSON) -> dict[str, JSON]:
-    """Return an input as an object; an empty one if there is no input.
+    """Return an input as an object; a missing input is an empty one.
 
     :raises ValueError: if the input is something else
     """

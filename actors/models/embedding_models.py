@@ -52,7 +52,7 @@ class EmbeddingModel(Protocol):
     async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """Embed texts.
 
-        :raises ModelTurnFailed: if there is no usable answer
+        :raises ModelTurnFailed: without a usable answer
         """
         ...
 

@@ -253,7 +253,7 @@ class GeminiModel(EmbeddingProviderModel):
     ) -> None:
         """Make a client; nothing connects before the first turn.
 
-        :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
+        :raises ModelFailed: ``model.auth`` without a key, ``model.not_installed``
         """
         if not api_key:
             raise missing_key("Gemini: set GEMINI_API_KEY (or GOOGLE_API_KEY)")

@@ -159,7 +159,7 @@ def _failed(error: Exception, note: Callable[[Exception], JSON]) -> TryFailed:
 
 
 def _code_of(error: Exception) -> tuple[str, Exception]:
-    """Return the code of an exception, and the one among it and its causes that has told."""
+    """Return the code of an exception, and the exception, or its cause, that the code is from."""
     with_response = [one for one in _with_causes(error) if _status(one) is not None]
     if with_response:
         # The headers of the answer say when to try again; only the exception of the HTTP client or SDK has them.

@@ -109,6 +109,6 @@ class Model(Protocol):
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn. A further try streams from the start, and the text of earlier tries is void.
 
-        :raises ModelTurnFailed: if there is no usable reply
+        :raises ModelTurnFailed: without a usable reply
         """
         ...

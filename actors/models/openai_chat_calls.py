@@ -177,7 +177,7 @@ class ChatCalls:
         return None
 
     def _continued(self, piece: "_Piece") -> ChatCall | None:
-        """Return the call that a piece without a name continues; None if there is none.
+        """Return the call that a piece without a name continues, or None.
 
         :raises TryFailed: if there are several
         """

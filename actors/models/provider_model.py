@@ -37,7 +37,7 @@ PAUSES_MAX = 16
 """How often a turn may be paused."""
 
 COMMENTARIES_MAX = 3
-"""How often a turn continues after a commentary. If there is no answer then, the commentary is the answer."""
+"""How often a turn continues after a commentary. After that the commentary is the answer."""
 
 
 class Course:
@@ -122,7 +122,7 @@ class ProviderModel:
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
 
-        :raises ModelTurnFailed: if there is no usable reply
+        :raises ModelTurnFailed: without a usable reply
         """
         course = Course(turn, self._wire.api)
         return await with_retries(
@@ -156,7 +156,7 @@ class EmbeddingProviderModel(ProviderModel):
     async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """Embed texts.
 
-        :raises ModelTurnFailed: if there is no usable answer
+        :raises ModelTurnFailed: without a usable answer
         """
 
         async def ask(part: EmbeddingRequest) -> EmbeddingReply:

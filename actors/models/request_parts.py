@@ -197,7 +197,7 @@ def choice_schema(choices: Sequence[Choice]) -> JsonSchema:
 
 
 def choices_text(choices: Sequence[Choice]) -> str:
-    """Return the question of a choice; empty if there is no choice."""
+    """Return the question of a choice; empty without choices."""
     if not choices:
         return ""
     lines = [f"- {canonical(choice.id).decode()}: {choice.description}" for choice in choices]
@@ -205,7 +205,7 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
 
 def schema_text(schema: JsonSchema | None) -> str:
-    """Return the request for an answer that fits a schema; empty if there is no schema."""
+    """Return the request for an answer that fits a schema; empty without a schema."""
     if schema is None:
         return ""
     return (

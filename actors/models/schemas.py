@@ -84,7 +84,7 @@ _TOLD = frozenset(
 
 
 def native_schema(schema: JsonSchema | None, dialect: SchemaSubset) -> JsonSchema | None:
-    """Return the schema for structured output; None if there is none or its shape cannot be expressed."""
+    """Return the schema for structured output; None without a schema, or if its shape cannot be expressed."""
     if schema is None:
         return None
     shape = _Shape(dialect, schema)

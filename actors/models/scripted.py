@@ -86,7 +86,7 @@ class ScriptedModel:
 
         The reply, or the failure, has the complete progress.
 
-        :raises ModelTurnFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` if there is none
+        :raises ModelTurnFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` without an entry
         """
         entry = self._entry(turn)
         text = _text(turn, entry)

@@ -136,7 +136,7 @@ async def listen(
     """Read a stream until it, or the reply, ends; return the reply. ``failed`` converts the provider's exceptions.
     ``spent`` gets the usage that the provider reports, however the try ends.
 
-    :raises TryFailed: if there is no usable reply
+    :raises TryFailed: without a usable reply
     """
     try:
         first_chunk_ms = await _Listening(fold, on_text).heard(opening, failed)

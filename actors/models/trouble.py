@@ -157,7 +157,7 @@ def _body(response: Any) -> str:
     """Return the body of an error's answer, if it has been read."""
     try:
         text = response.text
-    except (AttributeError, RuntimeError):  # there is no answer, or it is a stream that has not been read
+    except (AttributeError, RuntimeError):  # no answer, or a stream that has not been read
         return ""
     return text if isinstance(text, str) else ""
 

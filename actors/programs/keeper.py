@@ -92,9 +92,7 @@ def _start_program(command: list[str], keeps_locale: bool) -> tuple[int, int]:
 def name_of(pid: int) -> str:
     """Return a name for a process that no later process can have.
 
-    :raises OSError: if there is no such process, or the system is not Linux
-
-    :raises OSError: if there is no such process, or not on Linux
+    :raises OSError: if the process does not exist, or the system is not Linux
     """
     return f"{pid}.{status_of(pid)[19]}.{os.stat('/proc/self/ns/pid').st_ino}"
 

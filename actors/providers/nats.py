@@ -113,7 +113,7 @@ class NatsProvider:
     async def _discover_service(self, tenant: str, name: str, endpoint: str | None) -> _Found:
         """Return a service's endpoint, from the description of the first instance that answers.
 
-        :raises _Refused: ``NoResponders`` if there is no such service, ``UnknownEndpoint``
+        :raises _Refused: ``NoResponders`` if the service does not exist, ``UnknownEndpoint``
         """
         from nats.errors import NoRespondersError
         from nats.errors import TimeoutError as NatsTimeout

@@ -97,7 +97,7 @@ class ProcessProvider:
     def _check_request(self, request: Request) -> _Run:
         """Return the run that a call asks for.
 
-        :raises _Refused: ``NotAllowed``, with the list of what is allowed
+        :raises _Refused: ``NotAllowed``, with the list of the allowed programs
         """
         rules, arguments = self._rules, request.arguments
         argv: list[str] = arguments["argv"]

@@ -1,7 +1,7 @@
 """The program of the sandbox: a process of the worker that forks others for each request.
 
 Started as ``python -I -m callboard.actors.sandbox.program isolated|bounded``, with an empty environment. It never
-changes its state: a child of it reads the request and supervises its own child, which runs the code behind the walls;
+changes its state: a child of it reads the request and supervises its own child, which runs the code in the sandbox;
 both end with the answer. So a request costs two forks, starts with every module loaded that code may import, and sees
 nothing of another request. A frame is a length of four bytes and as many bytes of content:
 
@@ -33,7 +33,7 @@ SLACK_BYTES = 64 * 1024
 CHUNK_BYTES = 256 * 1024
 
 NO_MEMORY = b'{"failure":{"code":"code.memory","message":"there was no memory left"}}'
-"""Prepared in advance: there is no memory left to build it when it is needed."""
+"""Prepared in advance, because building it would need memory."""
 
 _PROBE = {"cpu_s": 5.0, "memory_bytes": 1024**3}
 
@@ -133,7 +133,7 @@ def _watch_child(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _fork_child(limits: Mapping[str, Any], work: Callable[[], bytes], isolated: bool) -> tuple[int, int]:
-    """Fork a child that does some work behind the walls; return its id and the descriptor of its stdout."""
+    """Fork a child that does some work in the sandbox; return its id and the descriptor of its stdout."""
     parent = os.getpid()
     reader, writer = os.pipe()
     child = os.fork()

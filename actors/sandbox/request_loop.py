@@ -197,7 +197,7 @@ def _encode_text(text: str) -> bytes:
 def _function(source: str, name: str | None, printed: _Printed) -> Callable[[Any], Any]:
     """Return the function that a source defines, or the ``lambda`` that the source is.
 
-    :raises _Failed: if there is no such function
+    :raises _Failed: if the source does not define it
     """
     try:
         compiled = compile(source.strip() if name is None else source, FILE, "eval" if name is None else "exec")

@@ -64,7 +64,7 @@ class ServiceAction(Struct, frozen=True):
     def require(self, *names: str, group: str = "") -> Any:
         """Return what `first_given` returns, or with a ``group``, what `within` returns.
 
-        :raises ActionRefused: if there is no such member
+        :raises ActionRefused: if the member is missing
         """
         found = self.within(group, *names) if group else self.first_given(*names)
         if found is None:
@@ -85,9 +85,9 @@ class ServiceAction(Struct, frozen=True):
         return {name: value for name in names if (value := self.first_given(name)) is not None}
 
     def token(self, member: str, variable: str) -> str:
-        """Return the credential: the node's own, or else the worker's.
+        """Return the credential: the node's, or else the worker's.
 
-        :raises ActionRefused: if there is none
+        :raises ActionRefused: if neither has one
         """
         found = self.configurations.get(member) or self.env.get(variable, "").strip()
         if not isinstance(found, str) or not found:

@@ -1,6 +1,6 @@
 """One HTTP request with limits: on its time, on the size of its answer, on where redirects may lead.
 
-If there is no answer, `send` raises `Unanswered`, whose text contains nothing of the request: libraries quote headers.
+Without an answer, `send` raises `Unanswered`, whose text contains nothing of the request: libraries quote headers.
 """
 
 import time
@@ -71,7 +71,7 @@ class ServiceRequest:
 def send(request: ServiceRequest, deadline: float) -> ServiceAnswer:
     """Send a request and read the answer, before an instant of the monotonic clock.
 
-    :raises Unanswered: if there is no answer
+    :raises Unanswered: without an answer
     """
     import httpx2
 

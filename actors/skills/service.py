@@ -60,7 +60,7 @@ class HandlerContext(Protocol):
 
 
 class ServiceFailed(Exception):
-    """A request failed; the text is for a model. ``status`` is that of the answer, 0 if there was none."""
+    """A request failed; the text is for a model. ``status`` is that of the answer, 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0, said: str = "") -> None:
         super().__init__(message)
@@ -92,14 +92,14 @@ class Service:
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """Read a resource; return the JSON of the answer.
 
-        :raises ServiceFailed: if there is no usable answer
+        :raises ServiceFailed: without a usable answer
         """
         return self.decode(self.ask("GET", path, params=params, repeatable=True))
 
     def post(self, path: str, body: Any, *, repeatable: bool = False) -> Any:
         """Send JSON, or a `Form`; return the JSON of the answer. ``repeatable``: sending it twice does no harm.
 
-        :raises ServiceFailed: if there is no usable answer
+        :raises ServiceFailed: without a usable answer
         """
         return self.decode(self.ask("POST", path, body=body, repeatable=repeatable))
 
@@ -114,7 +114,7 @@ class Service:
     ) -> ServiceAnswer:
         """Send a request, several times if that may help; return a successful answer.
 
-        :raises ServiceFailed: if there is no answer, or an unsuccessful one
+        :raises ServiceFailed: without an answer, or after an unsuccessful one
         """
         stopped = STOPPED.get()
         deadline = time.monotonic() + CALL_TIMEOUT_S
@@ -172,7 +172,7 @@ _PHRASED = frozenset(status.value for status in HTTPStatus)
 
 
 def _pause(answer: ServiceAnswer, tried: int, *, repeatable: bool) -> float | None:
-    """Return how long to wait before another try, None if there should be none."""
+    """Return how long to wait before another try, None to give up."""
     after = _retry_after(answer)
     limited = answer.status == 429 or (answer.status == 403 and after is not None)
     if not limited and not (repeatable and answer.status in PASSING):
@@ -207,7 +207,7 @@ def segment(text: str, what: str) -> str:
 
 
 def member(value: Any, *names: str) -> Any:
-    """Return the value at a path of names; None if there is no such value."""
+    """Return the value at a path of names, or None."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

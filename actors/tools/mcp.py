@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 NOTICE_S = 0.05
-"""How long after an answer a server that tells changes of its tools may take to tell that the call has changed them."""
+"""How long after an answer a server may take to notify that the call has changed its tools."""
 
 MISFITS_MAX = 5
 """How many reasons are given why a result does not fit the output schema of its tool."""
@@ -256,8 +256,8 @@ class McpTransport:
         return output
 
     def _misfit(self, tool: str, result: "CallToolResult") -> str:
-        """Return why a result does not fit the output schema of its tool; empty if it does, or if there is no schema
-        that can be applied."""
+        """Return why a result does not fit the output schema of its tool; empty if it does, or without an applicable
+        schema."""
         schema = self._heard.exchange.output_schemas.get(tool) if self._heard.exchange is not None else None
         if schema is None:
             return ""

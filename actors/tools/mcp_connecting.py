@@ -203,7 +203,7 @@ async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolE
 
 
 def tells_changes(client: "Client") -> bool:
-    """Return whether a server says that it tells when its tools change."""
+    """Return whether a server says that it notifies of changes of its tools."""
     tools = client.server_capabilities.tools
     return tools is not None and bool(tools.list_changed)
 
@@ -223,7 +223,7 @@ async def listen(client: "Client") -> None:
             async for _ in changes:
                 pass
     except (MCPError, SubscriptionLost, TimeoutError, RuntimeError, *CLOSED) as error:
-        # The session goes on without notices.
+        # The session continues without notices.
         _log.info("tool.server.silent", error=str(error))
 
 

@@ -188,7 +188,7 @@ async def _kill_process(host: HostProcess | None, redact: Redact) -> str:
 
 
 class _Overdue(Exception):
-    """There was no answer in time; ``printed`` is the text printed until then."""
+    """No answer came in time; ``printed`` is the text printed until then."""
 
     def __init__(self, printed: str) -> None:
         super().__init__("no answer in time")
@@ -283,7 +283,7 @@ class PythonTransport:
 
         Every failure includes the text that was printed.
 
-        :raises _Overdue: if there is no answer within the time limit, waiting for a free process not counted
+        :raises _Overdue: without an answer within the time limit; waiting for a free process is not counted
         :raises HostDied: if the process ends before it has answered
         :raises OSError: if no process can be started
         """

@@ -74,7 +74,7 @@ def load_function(name: str, dotted: str) -> ToolFunction:
 
     Exceptions that the import itself raises pass through.
 
-    :raises NotATool: if there is no such function, or its signature cannot be described
+    :raises NotATool: if the function does not exist, or its signature cannot be described
     """
     function = _find(dotted)
     if not callable(function):
@@ -97,7 +97,7 @@ def _find(dotted: str) -> Any:
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            # Only the path itself may be cut shorter; a module that lacks one of its own imports is a real error.
+            # Only the path itself may be cut shorter; a module with a missing import is a real error.
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise
         else:

@@ -98,7 +98,7 @@ class RunScopedServers:
     ) -> JSON:
         """Call a tool of a source, opening the source again if it is gone, or if the server has forgotten the session.
 
-        :raises ToolFailed: if there is no usable output
+        :raises ToolFailed: without usable output
         """
         for left in reversed(range(SESSIONS_PER_CALL)):
             session, transport = await self._open(source, environment)
@@ -182,7 +182,7 @@ class _Lent:
         return await self._standing.call(self._source, self._environment, tool, input, context)
 
     def _transport(self) -> ToolTransport:
-        """Return the transport of the present session, or that of the last one if there is none."""
+        """Return the transport of the present session, or else that of the last one."""
         self._last = self._standing.transport_of(self._source) or self._last
         return self._last
 

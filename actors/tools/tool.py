@@ -134,7 +134,7 @@ class ToolTransport(Protocol):
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool with input that fits its schema.
 
-        :raises ToolFailed: if there is no usable output
+        :raises ToolFailed: without usable output
         """
         ...
 

@@ -120,7 +120,7 @@ class NodeToolbox:
         return any(spec.name == tool and server in ("", spec.server) for spec in self.specs)
 
     def _find(self, tool: str, server: str) -> "_Tool":
-        """Return a tool. One of an MCP server may share its name with others; then its server tells them apart.
+        """Return a tool. One of an MCP server may share its name with others; then its server distinguishes them.
 
         :raises ToolFailed: ``tool.unknown``
         """
@@ -142,7 +142,7 @@ class NodeToolbox:
 
         ``server`` says whose tool it is. ``alias`` is another name of it, by which a script may know it.
 
-        :raises ToolFailed: if there is no usable output
+        :raises ToolFailed: without usable output
         """
         entry = self._find(tool, server)
         scripted = next((name for name in (alias, tool) if name and scripts(name, self._environment.script)), None)
@@ -215,7 +215,7 @@ def _brief(message: str) -> str:
 def _assemble(held: Sequence[Held]) -> tuple[list[_Tool], list[ToolSpec], list[tuple[str, str]]]:
     """Return the tools of all sources, their specifications with those that may not be offered, and warnings.
 
-    :raises ToolFailed: if a source is not open, or tools cannot be told apart
+    :raises ToolFailed: if a source is not open, or tools cannot be distinguished
     """
     failures = [one.failure for one in held if one.failure is not None]
     if len(failures) == 1:
@@ -225,7 +225,7 @@ def _assemble(held: Sequence[Held]) -> tuple[list[_Tool], list[ToolSpec], list[t
         raise tool_failed(failures[0].code, "; ".join(failure.message for failure in failures), details)
     warnings = [warning for one in held for warning in _warnings(one)]
     tools = [tool for one in held for tool in _tools_of(one, warnings)]
-    # Tools of servers with different names can be told apart.
+    # Tools of servers with different names can be distinguished.
     counts = Counter((tool.spec.server if tool.spec.own_name else "", tool.spec.name) for tool in tools)
     for (_, name), count in counts.items():
         if count > 1:
@@ -294,7 +294,7 @@ def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
 
 
 def _fault(spec: ToolSpec) -> str:
-    """Return the fault of a tool's input schema; empty if there is none."""
+    """Return the fault of a tool's input schema, or an empty text."""
     try:
         faults = checking.faults(spec.input_schema, formats=checking.NO_FORMATS, most=1)
         fault = _brief(violation_message(faults[0])) if faults else ""

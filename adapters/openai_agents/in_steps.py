@@ -2,7 +2,7 @@
 
 The SDK asks an agent for its tools before each request of each run, wherever that runs. In a step it gets tools that
 refuse what needs approval: by their own settings, by the configuration of the run, or by that of the agent whose tool
-the step is. The SDK itself would return an interruption, which nobody answers.
+the step is. The SDK itself would return an interruption, which remains unanswered.
 """
 
 import copy

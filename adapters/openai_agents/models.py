@@ -39,10 +39,10 @@ from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
 
 AGENT: ContextVar[Agent[Any] | None] = ContextVar("agent", default=None)
-"""The agent whose model is asked next in this task. The SDK does not tell a model."""
+"""The agent whose model is asked next in this task. The SDK does not pass it to a model."""
 
 _MAPPED = {"temperature", "max_tokens"}
-"""Settings that a request of the log has as members of its own."""
+"""Settings that a recorded request has as separate members."""
 
 _HIDDEN = {"extra_headers", "extra_query", "retry", "timeout"}
 """Settings that are not recorded: they do not change the answer, or may contain credentials."""

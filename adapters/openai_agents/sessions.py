@@ -68,7 +68,7 @@ class CallboardSession(_InWorkflow):
         await self._kept.append(*items)
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the latest item, and return it; None if there is none.
+        """Remove the latest item, and return it, or None.
 
         :raises StepFailed: if the store cannot be reached
         """

@@ -54,7 +54,7 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 
 REJECTED = "Tool execution was not approved."
-"""What the SDK tells the model of a call that was rejected; a formatter of the SDK gets it."""
+"""The SDK's text to the model for a rejected call; a formatter of the SDK gets it."""
 
 PLACE: ContextVar[str] = ContextVar("place", default="")
 """The path of the call in which agents run at present, if an agent is a tool of another."""
@@ -228,7 +228,7 @@ class _Durable(Struct, frozen=True):
         if isinstance(outcome, Failed):
             failed = StepFailed(outcome.error)
             if failed.type == CancelledItself.__name__:
-                # The SDK tells the model of it.
+                # The SDK reports it to the model.
                 raise asyncio.CancelledError
             raise raised_in(failed)
         recorded: Any = outcome.value

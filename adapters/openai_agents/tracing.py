@@ -20,7 +20,7 @@ from callboard.languages.python.loop import current_loop
 
 
 class OutsideWorkflows(TraceProvider):
-    """A trace provider whose traces and spans are disabled in workflows; all else is that of the provider behind it.
+    """A trace provider whose traces and spans are disabled in workflows; all else is that of the wrapped provider.
 
     It also finds runs of the SDK in workflows that are not durable.
     """

@@ -33,8 +33,8 @@ def ask_early(run: AgentRun, ctx: RunContext[Any], approvals: Sequence[Approve])
 def ask_with(run: AgentRun, ctx: RunContext[Any], approvals: Sequence[Approve]) -> None:
     """Ask about the calls of a turn whose tools require approval, when the first other call of it is made.
 
-    The SDK defers these calls when all others have ended. It may not come to that if the turn also has an output, and
-    it does not if the arguments are invalid; then nobody is asked early.
+    The SDK defers these calls when all others have ended. It may not do so if the turn also has an output, and it
+    does not if the arguments are invalid; then no question is asked early.
     """
     tools: Mapping[str, ToolsetTool[Any]] = (ctx.tool_manager.tools if ctx.tool_manager is not None else None) or {}
     made = _made_calls(ctx)
@@ -74,7 +74,7 @@ async def decide_all(
 ) -> dict[str, Decision]:
     """Return the decisions about the calls that wait for approval; a person is asked about all at once.
 
-    :raises ModelFailed: if there is no decision in time, and the terms say that the agent then fails
+    :raises ModelFailed: without a decision in time, if the terms say that the agent then fails
     """
     made = [call.tool_call_id for call in _made_calls(ctx)]
     waiting = {call.tool_call_id: call for call in requests.approvals}

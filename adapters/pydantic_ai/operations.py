@@ -69,7 +69,7 @@ METADATA = "callboard"
 class AgentPosition(Struct, frozen=True):
     """Where agents run at present: ``path`` is that of a tool call in the workflow, or of the run of another agent.
 
-    The SDK performs the code of an agent, such as its output functions, in tasks of its own. ``task`` is the path of
+    The SDK performs the code of an agent, such as its output functions, in separate tasks. ``task`` is the path of
     the task that has begun the run; in that task, agents belong to the workflow or to the ``outer`` place.
     """
 

@@ -2,7 +2,7 @@
 
 One object serves a whole run (`run_approvals`). A question has the slot ``approve.<t>.<i>`` of the node whose call it
 is, where ``<t>.<i>`` are the numbers of the call's slot ``tool.<t>.<i>``. It is closed with the decision as its label.
-Questions about a tool that is approved for the rest of the run meanwhile are withdrawn, and their calls are made.
+If a tool is approved for the rest of the run, open questions about it are withdrawn, and their calls are made.
 """
 
 import datetime as dt
@@ -21,10 +21,10 @@ from callboard.languages.language import Answered, Ask, Expired, Failed, Node, O
 from callboard.lib.json_types import JSON
 
 DENIED = "tool.denied"
-"""The code of the failure of a call that a person has rejected, or about which nobody decided in time."""
+"""The code of the failure of a call that a person has rejected, or that was not decided in time."""
 
 EXPIRED = "approval.expired"
-"""The code of the failure of an agent or a node if nobody decided in time, and the terms say that it fails."""
+"""The code of the failure of an agent or a node without a decision in time, if the terms say that it fails."""
 
 BROKEN_TERMS = "approval.condition"
 """The code of the warning that the condition of terms has no value for a call; a person then decides."""
@@ -119,7 +119,7 @@ class Approvals:
 
 
 def _identity(call: ProposedCall) -> tuple[str, str]:
-    """Return what tells tools apart: servers may have different tools of one name."""
+    """Return the key of a tool: servers may have different tools of one name."""
     return call.tool.server, call.tool.own_name or call.tool.name
 
 
@@ -129,7 +129,7 @@ def run_approvals(stage: Stage) -> Approvals:
 
 
 def make_consent(stage: Stage, terms: Sequence[Terms], who: str) -> Consent | None:
-    """Return who decides about an agent's calls; None if there are no terms. ``who`` names it for the person."""
+    """Return the consent to an agent's calls; None without terms. ``who`` names the agent for the person."""
     return _ByTerms(run_approvals(stage), terms, who) if terms else None
 
 

@@ -2,7 +2,7 @@
 
 It is an extension of the languages' specifications. It is true or ``always``, ``once``, a list of names of tools,
 ``"*"`` for all of them, an object with further terms, or a list of such objects. Where only one tool can be meant,
-there are no names. CEL is imported only if there is a condition.
+names are left out. CEL is imported only if there is a condition.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ SEVERAL_TOOLS: JsonSchema = {
 
 
 def find_faults(value: JSON, *, several: bool) -> Iterator[tuple[Location, str, str]]:
-    """Yield everything that is wrong with a member: the place in it, a message, and what is expected."""
+    """Yield the faults of a member: the place in it, a message, and the expectation."""
     words = ", ".join(WORDS)
     form = f"true, {words}, an object" + (f', names of tools, "{ANY}", or a list of objects' if several else "")
     listed = several and isinstance(value, list) and bool(value)
@@ -105,7 +105,7 @@ def check_member(value: JSON, *, several: bool) -> JSON:
 
 
 def read_terms(value: JSON, tool: str | None = None) -> list[Terms]:
-    """Return the terms of a member without faults; ``tool`` is the only tool that can be meant. None is no member."""
+    """Return the terms of a valid member, or of an absent one (None); ``tool`` is the only tool that can be meant."""
     if value is None:
         return []
     items = _items(value)

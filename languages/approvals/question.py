@@ -119,7 +119,7 @@ def answer_schema(call: ProposedCall) -> JSON:
 def read_answer(tool: ToolSpec, response: JSON) -> ApprovalAnswer:
     """Read a response: a word, an object, or the JSON text of an object.
 
-    :raises Misfit: if it is no decision, or its arguments do not fit the schema of the tool's input
+    :raises Misfit: if it is not a decision, or its arguments do not fit the schema of the tool's input
     """
     found = _parse(response)
     if not isinstance(found, dict):
@@ -134,7 +134,7 @@ def read_answer(tool: ToolSpec, response: JSON) -> ApprovalAnswer:
     if not isinstance(reason, str | None):
         problems.append("reason: is not a text")
     arguments = members.get("arguments")
-    # Forms repeat the members that nobody filled in as null.
+    # Forms repeat members that were not filled in as null.
     if arguments is not None:
         # An object in a text field of a form is its JSON text.
         arguments = _parse_json(arguments)

@@ -1,4 +1,4 @@
-"""The terms of approvals: which calls of tools need the decision of a person, and what happens if nobody decides."""
+"""The terms of approvals: which calls of tools need a person's decision, and what happens without a decision."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -30,8 +30,8 @@ class Terms(Struct, frozen=True):
     """The terms for the calls of some tools.
 
     ``tools`` are their names, or `ANY`. ``when`` takes the name of a tool and the arguments of a call, and says whether
-    a person must decide; it must be pure. With ``once``, an approval of a tool holds for the rest of the run. If nobody
-    decides within ``expires_s`` seconds, the call is rejected, or with ``on_expiry`` fail, the agent or node fails.
+    a person must decide; it must be pure. With ``once``, an approval of a tool holds for the rest of the run. Without a
+    decision within ``expires_s`` seconds, the call is rejected, or with ``on_expiry`` fail, the agent or node fails.
     ``to`` names the person, and ``messenger`` the channel that brings the question.
     """
 

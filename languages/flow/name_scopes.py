@@ -82,7 +82,7 @@ def _warn_of_shadowed_flows(findings: Findings, node: FlowNode) -> None:
 def _report_cycles(findings: Findings) -> list[FlowNode] | None:
     """Report each call that closes a cycle of flows, by name or from an inline flow to one around it.
 
-    If there are no cycles, return all flows, each after the flows that it calls; otherwise None.
+    Without cycles, return all flows, each after the flows that it calls; otherwise None.
     """
     finished: dict[int, FlowNode] = {}
     sound = True

@@ -91,7 +91,7 @@ def _split_expressions(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _find_closing(text: str, opening: int) -> int | None:
-    """Return the offset of the braces that close an expression; None if there is no valid expression."""
+    """Return the offset of the braces that close an expression; None without a valid expression."""
     closing = opening
     for _ in range(CLOSINGS_TRIED_MAX):
         closing = text.find(CLOSING, closing + 1)

@@ -7,7 +7,7 @@ Literal arguments that do not fit the parameters of a provider or flow are warni
 only violations that do not depend on the expressions are reported, such as missing or unknown names.
 
 Invalid syntax of an expression is an error. An unknown name fails only if it is evaluated, so it is a warning; if the
-expression tests the name with ``has``, there is no warning.
+expression tests the name with ``has``, it gets no warning.
 """
 
 from collections.abc import Iterator, Mapping

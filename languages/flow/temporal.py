@@ -19,7 +19,7 @@ DURATIONS_REMEMBERED = 1_024
 """How many parsed durations are cached: a flow has few, and parses them often."""
 
 DAYS_PER_YEAR, DAYS_PER_MONTH = 365, 30
-"""The length of a year and a month, in days, if there is no start date."""
+"""The length of a year and a month, in days, without a start date."""
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)

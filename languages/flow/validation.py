@@ -189,7 +189,7 @@ class FlowViolation(Struct, frozen=True):
 class Schema:
     """The parameters of a flow or a provider: the schema of its arguments, and their defaults.
 
-    If ``schema`` is None there are no parameters: only an empty object fits.
+    Without a ``schema`` only an empty object fits.
     """
 
     def __init__(self, schema: JsonSchema | None) -> None:

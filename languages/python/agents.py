@@ -148,7 +148,7 @@ class Agent(Generic[T]):
         and the answer are appended at the end. The calls of tools are not.
 
         :raises ModelFailed: if the model does not answer, its answer does not fit the type, it needs more turns, or
-            nobody decides about a call in time and the terms say that the agent then fails
+            a call is not decided in time and the terms say that the agent then fails
         :raises StepFailed: if a server cannot be opened
         :raises ValueError: if ``approve`` names no tool
         """
@@ -229,7 +229,7 @@ class Agent(Generic[T]):
     ) -> list[Part]:
         """Make the calls that a turn requested, concurrently; return their answers.
 
-        :raises ModelFailed: if nobody decided about a call in time, and the terms say that the agent then fails
+        :raises ModelFailed: if a call is not decided in time, and the terms say that the agent then fails
         """
         place = _Place(loop, node, turn, node.key(slot), {**steps, **served})
         calls = (

@@ -38,7 +38,7 @@ def is_installed(file: str) -> bool:
 
 
 def where(root: str, frame: FrameType | None) -> str:
-    """Return the place of the innermost frame in the bundle at ``root``; empty if there is none."""
+    """Return the place of the innermost frame in the bundle at ``root``, or an empty text."""
     while frame is not None:
         if is_in_bundle(root, frame.f_code.co_filename):
             return place(root, frame)

@@ -1,7 +1,7 @@
 """Code in a step that needs a person: it is refused, because a step cannot wait for one.
 
 A step runs in the worker, and not in the workflow. The agent of a library that works there does so as outside of
-Callboard, where nobody is asked. So an approval or a question that the code demands is an error of the step, also if
+Callboard, without asking a person. So an approval or a question that the code demands is an error of the step, also if
 the code catches the exception; and that error ends the run.
 """
 

@@ -1,7 +1,7 @@
 """Interruption: ends a workflow whose code blocks the thread of the worker's loop, and with it all other runs.
 
 The watchdog of a worker calls `interrupt` in that thread while the loop is blocked, several times a second. A workflow
-is interrupted only in one of its own callbacks, never in the code that runs it. Python calls it between two bytecodes
+is interrupted only in one of its callbacks, never in the code that runs it. Python calls it between two bytecodes
 and in system calls that a signal ends, but not inside other functions in C.
 """
 

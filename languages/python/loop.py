@@ -229,8 +229,8 @@ class WorkflowLoop(BareLoop):
             raise
 
     def end_if_person_needed(self, failure: Failure) -> None:
-        """End the run if a call has failed because it needs a person. An agent would tell its model of it, and go
-        on."""
+        """End the run if a call has failed because it needs a person. An agent would report that to its model, and
+        continue."""
         if failure.code == NEEDS_PERSON:
             self.fault = self.fault or WorkflowFault(failure)
 

@@ -118,7 +118,7 @@ def _refuse(module: Any, name: str, what: str = "") -> None:
 
 def _make_refusal(name: str) -> Callable[[WorkflowLoop], Any]:
     def read(loop: WorkflowLoop) -> Any:
-        # A debugger keeps the streams of its own commands.
+        # A debugger keeps the streams of its commands.
         if called_by_workflow(loop) and not called_by("pdb"):
             refuse(loop, f"reads sys.{name}")
         return vars(sys)[name]

@@ -67,7 +67,7 @@ class ModelTurns:
         class of the exception or of its causes; ``note`` makes the JSON of an exception, which is recorded as
         ``native`` among the details of the failure.
 
-        :raises ModelFailed: if there is no reply
+        :raises ModelFailed: without a reply
         """
         self.count += 1
         provider = (request.model or "").partition(":")[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _Stream:
-    """A standard stream. Other threads write to the ``usual`` one meanwhile."""
+    """A standard stream. Other threads write to the ``usual`` one."""
 
     def __init__(self, usual: Any, shown: Any, prints: Callable[[], bool | None]) -> None:
         self._usual = usual

@@ -3,7 +3,7 @@
 They are those of asyncio, and those of anyio, which many libraries use.
 
 A module or an object of a library may keep one for all runs of the process. If runs shared it, one run would wait for
-another, and a replay would find it in another state. So inside a workflow each such object stands for one of the run,
+another, and a replay would find it in another state. So in a workflow each such object is replaced by one of the run,
 made with the same arguments. An event that code outside of runs and steps has set, and the items that it has put into
 a queue, are there in each run: a module may do so when it is loaded. Objects that the run itself has made, and those
 in steps, are as they are.
@@ -106,7 +106,7 @@ def _state_of(shared: Any) -> tuple[Any, ...]:
 
 
 def _take_state(twin: Any, shared: Any) -> None:
-    """Give the object of a run the state in which code outside of runs and steps has left the one it stands for."""
+    """Give the object of a run the state in which code outside of runs and steps has left the one it replaces."""
     match vars(shared).get(_LEFT) or _state_of(shared):
         case (is_set,):
             twin._value = is_set
@@ -119,23 +119,23 @@ def _take_state(twin: Any, shared: Any) -> None:
 
 
 def _own(loop: WorkflowLoop, shared: Any) -> Any:
-    """Return the object of the run that an object stands for; one that the run has made stands for itself."""
+    """Return the object of the run that replaces an object; one that the run has made is returned as it is."""
     made_by, set_anew = vars(shared).get(_MADE, (0, None))
     if made_by == loop.id:
         return shared
     twins: dict[int, tuple[Any, Any]] = loop.locals.setdefault(_MADE, {})
     if id(shared) not in twins:
         twin = object.__new__(type(shared))
-        # Members that a subclass has added are shared; the state of asyncio's class is set anew.
+        # Members that a subclass has added are shared; the state of asyncio's class is created again.
         vars(twin).update(vars(shared))
         vars(twin)[_MADE] = loop.id, set_anew
         if isinstance(shared, asyncio.Condition):
-            # Its lock stands for one of the run too.
+            # Its lock is replaced by one of the run too.
             asyncio.Condition.__init__(twin, shared._lock)  # type: ignore[attr-defined]  # pyright: ignore
         elif set_anew is not None:
             set_anew(twin)
         if not made_by:
             _take_state(twin, shared)
-        # What it stands for is kept, so that its id is not used again.
+        # The replaced object is kept, so that its id is not used again.
         twins[id(shared)] = shared, twin
     return twins[id(shared)][1]

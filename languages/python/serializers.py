@@ -1,5 +1,5 @@
 """Serializers of pydantic types that write sets in one order, so that equal values have equal text in every process,
-and bytes in base64, so that bytes that are no text can be written."""
+and bytes in base64, so that any bytes can be written."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping

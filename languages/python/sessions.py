@@ -53,7 +53,7 @@ class Session(Struct, frozen=True):
             await self._perform("append", {"items": [plain_json(one) for one in items]})
 
     async def pop(self) -> JSON:
-        """Remove the latest item, and return it; None if there is none.
+        """Remove the latest item, and return it, or None.
 
         :raises StepFailed: if the store does not answer
         """

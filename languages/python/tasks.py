@@ -33,7 +33,7 @@ class NumberedTask(asyncio.Task[Any]):
     def __init__(self, coro: Any, *, number: int, context: Context | None = None, **more: Any) -> None:
         self._number = number
         self.own_context = copy_context() if context is None else context
-        """Its context variables, which Python before 3.12 does not tell."""
+        """Its context variables, which Python before 3.12 does not expose."""
         super().__init__(coro, context=self.own_context, **more)
 
     def __hash__(self) -> int:
@@ -162,9 +162,9 @@ def current_place(task: "asyncio.Task[Any]", where: Callable[[FrameType], str]) 
 
 
 def close_coroutine(coro: Any) -> None:
-    """Unwind a coroutine, also where it awaits again meanwhile; its exceptions decide nothing any more.
+    """Unwind a coroutine, also where its clean-up awaits; its exceptions are ignored.
 
-    ``close`` would leave the inner coroutines behind whose clean-up awaits.
+    ``close`` would leave inner coroutines whose clean-up awaits unfinished.
     """
     for _ in range(CLOSES_MAX):
         try:

@@ -139,7 +139,7 @@ _cached_codec = cache(_codec)
 def _contained(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a conversion that raises `ValueError` where code of a type, such as a validator, raises anything else.
 
-    Values are also converted while a start is admitted. Then its sender gets the problem, and the worker goes on.
+    Values are also converted while a start is admitted. Then its sender gets the problem, and the worker continues.
     """
 
     def contained(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Waiting: functions of asyncio whose versions create different tasks and timers, in one form for all versions.
 
 The addresses of effects depend on the tasks and timers that a workflow creates. `asyncio.wait_for` of Python 3.11 makes
-a task for what it waits for, that of Python 3.12 does not; `asyncio.as_completed` sets its timer early or late. With
+a task for its awaitable, that of Python 3.12 does not; `asyncio.as_completed` sets its timer early or late. With
 these forms a run continues with another version of Python.
 """
 

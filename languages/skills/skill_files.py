@@ -3,7 +3,7 @@
 Files come with the start message, and their folder determines their rank (specification, *Skills: Multi-Harness
 Discovery*). An invalid file is ignored with a warning, since it must not stop a run that does not need it.
 
-Many files are no valid YAML, above all because a description has ``: `` in it. Other agents read them nevertheless: the
+Many files are invalid YAML, above all because a description has ``: `` in it. Other agents read them nevertheless: the
 values of top-level fields that cannot be read are taken literally, up to the end of the line, with a warning.
 """
 
@@ -120,7 +120,7 @@ def read_skill_file(text: str, path: str) -> tuple[Skill | None, list[Problem]]:
 def read_front_matter(text: str) -> tuple[Tree | list[Problem], list[Problem]]:
     """Read the YAML of a front matter, or else with the values that cannot be read taken literally.
 
-    Return the tree, or why there is none, and a problem for each value that is taken literally.
+    Return the tree or its fault, and a problem for each value that is taken literally.
     """
     tree = read_yaml(text)
     if isinstance(tree, Tree):
@@ -131,7 +131,7 @@ def read_front_matter(text: str) -> tuple[Tree | list[Problem], list[Problem]]:
 
 
 def _take_literally(lines: list[str]) -> tuple[list[str], list[Problem]]:
-    """Put the values of top-level fields in quotes that are no YAML, each with the lines that continue it."""
+    """Put the values of top-level fields that are not YAML in quotes, each with the lines that continue it."""
     found: list[str] = []
     problems: list[Problem] = []
     at = 0

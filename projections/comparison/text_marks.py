@@ -103,7 +103,7 @@ def _compare(left: Sequence[_Piece], right: Sequence[_Piece]) -> Iterator[Mark]:
 
 
 def _replaced(left: Sequence[_Piece], right: Sequence[_Piece]) -> Iterator[Mark]:
-    """Mark pieces that stand in for each other, without the white space with which both end."""
+    """Mark pieces that replace each other, without the white space with which both end."""
     space = left[-1].space if left and right and left[-1].space == right[-1].space else ""
     yield from _changed(_text(left).removesuffix(space), _text(right).removesuffix(space))
     yield Mark("equal", space)

@@ -20,7 +20,7 @@ class Ways:
             self._from.setdefault(edge.source, []).append(index)
 
     def index(self, source: str, target: str, edge: int | str | None) -> int | None:
-        """Return the index of the edge between two nodes; None if there is no such edge.
+        """Return the index of the edge between two nodes, or None.
 
         ``edge`` selects one of several: it is an index into the outline; or ``case.1`` or ``catch.0``, a position among
         the node's edges or among those for failures; or ``default`` or ``next``, the edge without a condition. If
@@ -47,7 +47,7 @@ class Ways:
 
 
 def edge_index(outline: Outline, route: Route) -> int | None:
-    """Return the index of the edge that a route followed, by the names in the route; None if there is no such edge."""
+    """Return the index of the edge that a route followed, by the names in the route, or None."""
     return Ways(outline).index(route.source, route.target, route.edge)
 
 

@@ -38,7 +38,7 @@ def diagram_of(events: Sequence[Event]) -> Diagram:
 
 
 class ExecutedFold:
-    """Folds one run into the `Diagram` of what it executed."""
+    """Folds one run into the `Diagram` of the nodes that it executed."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, OutlineNode] = {}

@@ -97,7 +97,7 @@ class Not(Struct, frozen=True):
 
 
 class Both(Struct, frozen=True):
-    """True if all parts are true, also if there are no parts."""
+    """True if all parts are true, also without parts."""
 
     parts: tuple["Where", ...]
 

@@ -83,7 +83,7 @@ class _Run:
     error: Failure | None = None
     retries: int = 0
     waits: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    """What it waits for, by type and key; other effects may go on beside it, such as a message to whom it asks."""
+    """What it waits for, by type and key; other effects may run beside it, such as a message to the person it asks."""
 
     def as_node_execution(self, run: str) -> dict[str, JSON]:
         """Return it as a NodeExecution."""
@@ -245,7 +245,7 @@ class GraphExecution:
     def _current(self) -> str | None:
         """The node that the execution is paused before, or that it waits at; None if it does neither.
 
-        An execution that somebody has paused is at the node that is running, else at the last one that has run.
+        An execution that was paused by command is at the node that is running, else at the last one that has run.
         """
         opened = list(self._status.open)
         paused = next((one for one in opened if isinstance(one.payload, ev.RunPaused)), None)

@@ -324,7 +324,7 @@ class _Turn(Struct):
     text: str = ""
     next_k: int | None = 0
     called: bool = False
-    """Whether the model's call has been read: nothing is told before."""
+    """Whether the model's call has been read: nothing is shown before."""
     again: bool = False
     """Whether another turn of the step has failed, whose text the first piece takes the place of."""
 
@@ -346,7 +346,7 @@ class PlaybookStream:
         self._calls: dict[str, int] = {}
         self._ended: set[int] = set()
         self._failed: set[tuple[str, int]] = set()
-        """Executions of steps that have told something of a turn that has failed."""
+        """Executions of steps that have shown something of a turn that has failed."""
 
     def piece(self, piece: Piece) -> list[StreamEvent]:
         """Take a piece of text. Return the stream events to send now."""

@@ -176,7 +176,7 @@ def _evidence(error: Failure) -> Iterator[tuple[int, Failure]]:
 
 
 def _detail(error: Failure, name: str) -> str:
-    """Return a text from a failure's details; empty if there is none."""
+    """Return a text from a failure's details, or an empty one."""
     text = error.details.get(name) if isinstance(error.details, dict) else None
     return text if isinstance(text, str) else ""
 

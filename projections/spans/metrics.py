@@ -2,7 +2,7 @@
 
 Instruments: runs accepted, runs ended by status, active runs, durations of runs, of their wait in the queue, of nodes
 and of model and tool operations, calls of systems outside by outcome, tokens, and what they cost. It speaks to the
-metrics API only; who gives the meter decides where the figures go. Metrics have no past: they tell when an event was
+metrics API only; who gives the meter decides where the figures go. Metrics have no past: they show when an event was
 folded, so a follower starts them at the log's tail.
 """
 

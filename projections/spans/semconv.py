@@ -192,7 +192,7 @@ _PROVIDER_NAMES = {"gemini": "gcp.gemini"}
 
 
 _OF_A_KIND: Final = frozenset({CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT})
-"""The operations whose names tell every backend the kind of span."""
+"""The operations from whose names every backend knows the kind of span."""
 
 
 def of_a_kind(operation: object) -> bool:

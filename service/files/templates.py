@@ -27,7 +27,7 @@ class ProjectTemplate(NamedTuple):
 
     ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
     used. ``name_line`` is the line of the definition to replace by ``name_becomes``; empty if definitions have no name.
-    ``commands`` are more commands to run, each with its description; ``{definition}`` in them stands for the file.
+    ``commands`` are more commands to run, each with its description; ``{definition}`` in them is replaced by the file.
     ``is_drawn`` says that `callboard diagram` can draw the definition.
     """
 

@@ -86,7 +86,7 @@ class _Search:
         """Return the place from which a child continues.
 
         :raises UnknownRun: if the child does not exist
-        :raises NowhereToFork: if there is no place from which it can continue
+        :raises NowhereToFork: if it cannot continue from any place
         """
         if self._count == CONTINUED_MAX or generation > GENERATIONS_MAX:
             message = f"at most {CONTINUED_MAX} child runs, of {GENERATIONS_MAX} generations, can continue"

@@ -415,7 +415,7 @@ def _parse_conditions(request: CountRuns) -> Where:
 def _parse_order(text: str) -> Order:
     """Read the order of a list: a column, with ``-`` before it if the greatest is first.
 
-    :raises ApiError: if there is no such column
+    :raises ApiError: if the column does not exist
     """
     name = text.removeprefix("-")
     if name in ("", "accepted"):

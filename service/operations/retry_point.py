@@ -88,7 +88,7 @@ def _find_expiry_timer(events: Sequence[Event]) -> Event | None:
 
 
 def _before_wait(events: Sequence[Event], elapsed: Event) -> int:
-    """Return the place before the question or tool call that timed out, so that the retry asks again. If there is none,
+    """Return the place before the question or tool call that timed out, so that the retry asks again. Otherwise
     return the place after the pause in which the run expired: the retry ends the pause."""
     opened = list(open_intents_at(events, elapsed.n - 1))
     asked = [

@@ -1,7 +1,7 @@
 """The lists of runs and open questions of each tenant, folded live from the log.
 
 The first request for a tenant reads its whole log, except for the runs in the index. Later requests only wait until the
-fold has caught up with the log. A page does not wait for an index that is far behind: it is read from the end of the
+fold has caught up with the log. If the fold lags far, a page does not wait for it: it is read from the end of the
 log. Only the lists of the most recently requested tenants are kept.
 """
 
@@ -103,8 +103,8 @@ class Listings:
     async def page(
         self, tenant: str, where: Where, limit: int, before: str | None = None, order: Order | None = None
     ) -> RunPage:
-        """Return up to ``limit`` matching runs in their current state, newest first or in another order, from behind
-        the run ``before``.
+        """Return up to ``limit`` matching runs in their current state, newest first or in another order, after the
+        run ``before``.
 
         :raises KeyError: if the run ``before`` is not listed
         :raises NoAnswer: if the log does not answer, or the index cannot catch up in time

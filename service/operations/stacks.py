@@ -144,7 +144,7 @@ def names_code(events: Sequence[Event]) -> bool:
 def inspect_run(ref: RunRef, events: Sequence[Event], secrets_of: SecretsOf, at: int) -> Generator[Inspected]:
     """Replay a run to its event ``at``, with the code that this process hosts; the block gets its intact frames.
 
-    :raises CallboardError: ``debug.no_code`` if the run's definition is no code, ``code.unknown`` if this process does
+    :raises CallboardError: ``debug.no_code`` if the run's definition is not code, ``code.unknown`` if this process does
         not host it, ``replay.no_event``, ``replay.not_started``
     :raises ReplayDiverged: if the code requests something other than was recorded
     """

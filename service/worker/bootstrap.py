@@ -45,7 +45,7 @@ async def open_worker(
 ) -> AsyncGenerator[Worker]:
     """Run a worker during the block; it is ready when the block begins.
 
-    A ``guest`` performs the runs that name it, and others only if there is no other worker. ``server_up_at`` is when
+    A ``guest`` performs the runs that name it, and others only if all workers are guests. ``server_up_at`` is when
     the embedded server of the data directory became ready, if the parent of this process runs it.
 
     :raises ClockSkewed: if the clock of this machine differs too much from the server's

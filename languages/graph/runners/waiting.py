@@ -51,7 +51,7 @@ def _is_met(work: NodeAttempt, condition: str) -> bool:
 class _Looks(Struct, frozen=True):
     """When a node looks at its condition again: after an interval, which may grow by a factor, ``most`` times in all.
 
-    There is no limit if ``most`` is 0.
+    If ``most`` is 0, the number of times is unlimited.
     """
 
     interval_s: float

@@ -1,4 +1,4 @@
-"""The checks of what a store contains and what grows: runs, memory and disk; and of clocks and versions."""
+"""The checks of the contents and the growth of a store: runs, memory and disk; and of clocks and versions."""
 
 import os
 import shutil
