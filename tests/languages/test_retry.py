@@ -10,7 +10,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.client.connection import Connection
 from callboard.testing.checks import check_replay
-from tests.runtime.admission.test_forks import SCRIPT, TENANT, WAITS, events_of, forked, start
+from tests.runtime.admission.test_forks import SCRIPT, TENANT, WAITS, events_of, fork_run, start
 from tests.support.flow_providers import flow_of, ours
 from tests.support.graphs import graph, node, step, webhook
 from tests.support.service_client import PATIENCE_S, Caller
@@ -137,7 +137,7 @@ async def test_a_retry_repeats_an_open_call_by_another_model(connection: Connect
     await await_event(connection, run, "model.call", "b")
     await tell(caller, run, "kill")
     await await_end(caller, run)
-    fork, result = await forked(caller, run, failure=True, start={"model": f"recorded:{other}"})
+    fork, result = await fork_run(caller, run, failure=True, start={"model": f"recorded:{other}"})
     assert result["status"] == "completed"
     calls = [json.loads(bytes(e.payload)) for e in await events_of(connection, fork) if e.type == "model.call"]
     assert [call["model"] for call in calls] == ["scripted", f"recorded:{other}", f"recorded:{other}"]

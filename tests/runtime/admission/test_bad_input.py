@@ -1,7 +1,7 @@
-"""Bad input, end to end: refused with everything that is wrong, half-starting nothing, and leaving other runs alone.
+"""Bad input, end to end: a refusal names every problem, starts nothing, and other runs complete.
 
-All tests have one real deployment, with a server and a worker. Each has a run that is under way meanwhile: whatever is
-thrown at the deployment, it completes, and so does a new one. The errors of a part are tested with the part: a server
+All tests share a deployment with a server and a worker. During each test another run is active. That run completes, and
+so does a run that is started afterwards. The errors of a part are tested with the part: a server
 that cannot be reached in `tests.bus.nats.test_connection` and `tests.surfaces.cli.test_up`, data directories in
 `tests.bus.nats.server.test_embedded`.
 """
@@ -42,37 +42,37 @@ from tests.support.run_harness import PlayLanguage
 from tests.support.workflows import document
 
 PATIENCE_S = 30.0
-NAUGHTY = "tests.fixtures.tools.naughty"
+TOOLS = "tests.fixtures.tools.naughty"
 SOURCE = json.dumps(document({"a": {}, "b": {}}, [("a", "b")]))
 SCRIPT: dict[str, Any] = {"turns": {"a": [{"text": "on it", "delay_ms": 400}]}, "default": {"text": "done"}}
-"""A good run lasts a little, so that it is under way while others misbehave."""
+"""A valid run lasts 400 ms, so that it is active while bad messages arrive."""
 
 
 def start(source: str = SOURCE, **fields: Any) -> dict[str, Any]:
     return {"definition": {"source": source}, "model": "scripted", "script": SCRIPT, **fields}
 
 
-class Crashed(msgspec.Struct, frozen=True):
-    """Admission failed unexpectedly: the message has no verdict and comes again."""
+class AdmissionFailure(msgspec.Struct, frozen=True):
+    """An unexpected exception in admission: the message has no verdict and is delivered again."""
 
     subject: str
 
 
 @dataclass
-class Hall:
-    """A deployment as those see it who send it things: with what it refused, and bystanders under way."""
+class Deployment:
+    """A deployment whose refusals and admission failures are recorded."""
 
     connection: Connection
     refused: list[ev.RunRejected] = field(default_factory=list[ev.RunRejected])
-    crashed: list[Crashed] = field(default_factory=list[Crashed])
-    news: anyio.Event = field(default_factory=anyio.Event)
+    admission_failures: list[AdmissionFailure] = field(default_factory=list[AdmissionFailure])
+    changed: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def client(self) -> Client:
         return self.connection.client
 
-    async def say(self, body: Any, subject: str = "cb.start.acme", failures: int = 0) -> Verdict:
-        """Publish as a bare client does, and wait for the verdict.
+    async def publish(self, body: Any, subject: str = "cb.start.acme", failures: int = 0) -> Verdict:
+        """Publish a message and wait for its verdict.
 
         :raises AssertionError: if admission failed unexpectedly more than ``failures`` times
         """
@@ -82,30 +82,30 @@ class Hall:
 
         async def take(message: Msg) -> None:
             verdicts.append(msgspec.json.decode(message.data, type=Verdict))
-            self.tell()
+            self.wake_waiters()
 
         subscription = await nc.subscribe(inbox, cb=take)
-        before = len(self.crashed)
+        before = len(self.admission_failures)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         await nc.publish(subject, data, headers={REPLY_HEADER: inbox})
         with anyio.fail_after(PATIENCE_S):
             while not verdicts:
-                assert len(self.crashed) <= before + failures, f"no verdict: admission failed at {subject}"
-                await self.news.wait()
+                assert len(self.admission_failures) <= before + failures, f"no verdict: admission failed at {subject}"
+                await self.changed.wait()
         await subscription.unsubscribe()
         return verdicts[0]
 
-    async def refusal(self, verdict: Verdict) -> ev.RunRejected:
-        """What `cb.reject` keeps of a refused message, for those who did not wait for its verdict."""
+    async def find_refusal(self, verdict: Verdict) -> ev.RunRejected:
+        """Wait for the message on `cb.reject` that has the problems of a verdict."""
         assert verdict.status == "rejected", verdict
         with anyio.fail_after(PATIENCE_S):
             while True:
                 for refused in self.refused:
                     if refused.problems == verdict.problems:
                         return refused
-                await self.news.wait()
+                await self.changed.wait()
 
-    async def end(self, run_id: str) -> ev.RunEnd:
+    async def wait_for_end(self, run_id: str) -> ev.RunEnd:
         """Wait for a run's end."""
         with anyio.fail_after(PATIENCE_S):
             async with self.client.follow(run_id, event_type=ev.RunEnd.type) as feed:
@@ -115,15 +115,15 @@ class Hall:
                     return payload
         raise AssertionError(f"{run_id} never ended")
 
-    async def ran(self, message: Mapping[str, Any]) -> ev.RunEnd:
+    async def run_to_end(self, message: Mapping[str, Any]) -> ev.RunEnd:
         """Start a run and wait for its end."""
-        verdict = await self.say(message)
+        verdict = await self.publish(message)
         assert verdict.status == "accepted", verdict
         assert verdict.run_id is not None
-        return await self.end(verdict.run_id)
+        return await self.wait_for_end(verdict.run_id)
 
-    async def runs(self) -> set[str]:
-        """Every run of which there is anything in the stream: an event, a command, an alarm or a value."""
+    async def stored_runs(self) -> set[str]:
+        """The runs that have an event, a command, an alarm or a value in the stream."""
         answer = await api(
             self.connection.log.requests, f"STREAM.INFO.{self.connection.log.stream}", {"subjects_filter": "cb.>"}
         )
@@ -131,30 +131,29 @@ class Hall:
         places = {"run": 3, "timer": 3, "blob": 3, "cmd": 4, "due": 4}
         return {part[places[part[1]]] for part in parts if part[1] in places}
 
-    def tell(self) -> None:
-        """Wake whoever waits for news."""
-        self.news.set()
-        self.news = anyio.Event()
+    def wake_waiters(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
 
     async def _take_refusal(self, message: Msg) -> None:
         self.refused.append(msgspec.json.decode(message.data, type=ev.RunRejected))
-        self.tell()
+        self.wake_waiters()
 
-    def _hear(self, _logger: Any, _method: str, entry: Any) -> Any:
+    def _read_log_entry(self, _logger: Any, _method: str, entry: Any) -> Any:
         if entry["event"] == "admission failed unexpectedly":
-            self.crashed.append(Crashed(entry["subject"]))
-            self.tell()
+            self.admission_failures.append(AdmissionFailure(entry["subject"]))
+            self.wake_waiters()
         raise structlog.DropEvent
 
     @asynccontextmanager
     async def opened(self, bystander: str) -> AsyncGenerator[None]:
-        """Listen to refusals and the log. At the end the bystander has completed, and so does a newcomer."""
-        structlog.configure(processors=[self._hear])
+        """Record refusals and log entries. At the end, check that the bystander and a new run complete."""
+        structlog.configure(processors=[self._read_log_entry])
         refusals = await self.connection.nc.subscribe("cb.reject.>", cb=self._take_refusal)
-        assert (await self.say(start(run_id=bystander))).status == "accepted"
+        assert (await self.publish(start(run_id=bystander))).status == "accepted"
         yield
-        assert (await self.ran(start(script={"default": {"text": "ok"}}))).status == "completed"
-        assert (await self.end(bystander)).status == "completed"
+        assert (await self.run_to_end(start(script={"default": {"text": "ok"}}))).status == "completed"
+        assert (await self.wait_for_end(bystander)).status == "completed"
         check_log(await self.client.events(bystander))
         await refusals.unsubscribe()
 
@@ -164,23 +163,23 @@ def config_for(home: Path) -> Config:
 
 
 @pytest.fixture(scope="module")
-async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
-    config = config_for(tmp_path_factory.mktemp("hall"))
-    async with open_connection(config, "test") as connection, open_worker(connection, env={}):
+async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
+    config = config_for(tmp_path_factory.mktemp("bad-input"))
+    async with open_connection(config, "test") as opened, open_worker(opened, env={}):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(python, "HOST", tuple(forks.python_host()))
-            yield connection
+            yield opened
 
 
 @pytest.fixture
-async def hall(deployment: Connection, request: pytest.FixtureRequest) -> AsyncIterator[Hall]:
-    hall = Hall(deployment)
-    async with hall.opened(f"bystander of {request.node.name}"[:100]):
-        yield hall
+async def deployment(connection: Connection, request: pytest.FixtureRequest) -> AsyncIterator[Deployment]:
+    deployment = Deployment(connection)
+    async with deployment.opened(f"bystander of {request.node.name}"[:100]):
+        yield deployment
 
 
 def places(problems: list[Problem]) -> list[tuple[str, str | tuple[int | None, int | None]]]:
-    """Code and place of each: the path in the document, or line and column where there is no path yet."""
+    """Code and place of each problem: the path in the document, or line and column if it could not be parsed."""
     return sorted((one.code, one.where or (one.line, one.column)) for one in problems)
 
 
@@ -207,11 +206,11 @@ REFUSED: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     ),
     "two definitions": (start(definition={"source": SOURCE, "name": "w"}), [("start.definition", "definition")]),
     "an empty run id": (start(run_id=""), [("start.type", "run_id")]),
-    "tags that are none": (
+    "invalid tags": (
         start(tags={"1a": "x", "long": "x" * 257, "number": 1, "": "x", "fine.one": "x"}),
         [("start.tag", "tags."), ("start.tag", "tags.1a"), ("start.tag", "tags.long"), ("start.type", "tags.number")],
     ),
-    "attributes that are none": (
+    "invalid attributes": (
         start(attributes={"1a": "input.a", "fine": "output.a.0", "root": "inputs.a", "end": "input.", "number": 1}),
         [
             *[("start.attribute", "attributes.1a"), ("start.attribute", "attributes.end")],
@@ -273,48 +272,49 @@ REFUSED: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
 
 
 UNKNOWN_DEFINITIONS = ("an unknown name", "an unknown hash")
-"""Their refusals say nothing of what to do; see the test of that."""
+"""These refusals have a remedy instead of an expected value, which another test checks."""
 
-HELPS = ("should", "required", "known are", "expected")
-"""Words of messages that say themselves what would be right."""
-
-
-def helpless(problems: list[Problem]) -> list[Problem]:
-    """The problems that leave one alone with them."""
-    return [one for one in problems if not (one.expected or any(word in one.message for word in HELPS))]
+REMEDY_WORDS = ("should", "required", "known are", "expected")
+"""Words of messages that state the expected value themselves."""
 
 
-async def test_a_refused_start_names_everything_that_is_wrong_and_starts_nothing(hall: Hall) -> None:
-    """One deployment for all of them: what they do to each other counts too."""
-    before = await hall.runs()
+def without_remedy(problems: list[Problem]) -> list[Problem]:
+    """The problems without an expected value."""
+    return [one for one in problems if not (one.expected or any(word in one.message for word in REMEDY_WORDS))]
+
+
+async def test_a_refused_start_names_everything_that_is_wrong_and_starts_nothing(deployment: Deployment) -> None:
+    before = await deployment.stored_runs()
     found: dict[str, list[tuple[str, Any]]] = {}
     for i, (name, (body, _expected)) in enumerate(REFUSED.items()):
-        verdict = await hall.say({"run_id": f"bad-{i}", **body} if isinstance(body, dict) else body)
-        refused = await hall.refusal(verdict)
+        verdict = await deployment.publish({"run_id": f"bad-{i}", **body} if isinstance(body, dict) else body)
+        refused = await deployment.find_refusal(verdict)
         assert refused.verb == "start"
         assert verdict.run_id is None or verdict.run_id == refused.id
         found[name] = places(verdict.problems)
         if name not in UNKNOWN_DEFINITIONS:
-            assert helpless(verdict.problems) == []
+            assert without_remedy(verdict.problems) == []
     assert found == {name: sorted(expected) for name, (_body, expected) in REFUSED.items()}
-    assert await hall.runs() == before
+    assert await deployment.stored_runs() == before
     # The ids are free: a good start may have them.
     last = f"bad-{len(REFUSED) - 1}"
-    assert (await hall.ran(start(run_id=last))).status == "completed"
+    assert (await deployment.run_to_end(start(run_id=last))).status == "completed"
 
 
-async def test_an_unknown_definition_is_refused_with_a_remedy(hall: Hall) -> None:
+async def test_an_unknown_definition_is_refused_with_a_remedy(deployment: Deployment) -> None:
     for name in UNKNOWN_DEFINITIONS:
-        assert helpless((await hall.say(REFUSED[name][0])).problems) == []
+        assert without_remedy((await deployment.publish(REFUSED[name][0])).problems) == []
 
 
-async def test_any_short_name_will_do_for_a_run(hall: Hall) -> None:
+async def test_a_run_id_may_have_any_characters(deployment: Deployment) -> None:
     for run_id in ("später, bitte", "../../etc/passwd", "a.b.*.>", "a b\r\nPUB x 0", "\0", "="):
-        assert (await hall.ran(start(run_id=run_id, script={"default": {"text": "ok"}}))).status == "completed"
-        assert {event.run for event in await hall.client.events(run_id)} == {run_id}
+        assert (
+            await deployment.run_to_end(start(run_id=run_id, script={"default": {"text": "ok"}}))
+        ).status == "completed"
+        assert {event.run for event in await deployment.client.events(run_id)} == {run_id}
 
 
-# -- starts that ought to be refused, or better ------------------------------------------------------------------------
+# -- malformed messages -----------------------------------------------------------------------------------------------
 
 
 def with_input(value: str, **fields: Any) -> bytes:
@@ -322,39 +322,39 @@ def with_input(value: str, **fields: Any) -> bytes:
     return json.dumps(start(input="VALUE", **fields)).replace('"VALUE"', f'{{"a": {value}}}').encode()
 
 
-def nested(depth: int, **fields: Any) -> bytes:
-    """A start whose input is nested so deep."""
+def with_nested_input(depth: int, **fields: Any) -> bytes:
+    """A start whose input has this depth of nesting."""
     return with_input("[" * depth + "]" * depth, **fields)
 
 
-MISSING = (Problem("start.missing", "Field required", "definition"),)
-"""What is wrong with an empty object."""
+NO_DEFINITION = (Problem("start.missing", "Field required", "definition"),)
+"""The problems of an empty start."""
 
 MANY = {f"field_{i}": 1 for i in range(20_000)}
-NO_VERDICT: dict[str, tuple[str, Any]] = {
-    "nested too deep to be read": ("cb.start.acme", nested(100_000)),
+MALFORMED: dict[str, tuple[str, Any]] = {
+    "nested too deep to be read": ("cb.start.acme", with_nested_input(100_000)),
     "a number too long for Python": ("cb.start.acme", with_input("7" * 5_000)),
     "a definition's name too long": ("cb.start.acme", start(definition={"name": "n" * 300})),
     "more problems than a message takes": ("cb.start.acme", {**start(), **MANY}),
     "a tenant too long": (f"cb.start.{'t' * 200}", start()),
-    "a tenant that is no name": ("cb.start.=FF", start()),
+    "an invalid tenant": ("cb.start.=FF", start()),
     "a run too long": (f"cb.tell.acme.{'r' * 200}.cancel", {}),
-    "a run that is no name": ("cb.tell.acme.=FF.cancel", {}),
+    "an invalid run": ("cb.tell.acme.=FF.cancel", {}),
     "a tell that is not UTF-8": ("cb.tell.acme.r.signal", b'{"name": "\xff"}'),
     "a tell nested too deep": ("cb.tell.acme.r.signal", b'{"name": "x", "data": ' + b"[" * 100_000),
 }
 
 
-async def test_whatever_is_published_has_a_verdict(hall: Hall) -> None:
-    for name, (subject, body) in NO_VERDICT.items():
-        verdict = await hall.say(body, subject)
+async def test_every_malformed_message_is_rejected_with_problems(deployment: Deployment) -> None:
+    for name, (subject, body) in MALFORMED.items():
+        verdict = await deployment.publish(body, subject)
         assert verdict.status == "rejected", name
         assert verdict.problems, name
 
 
 @pytest.mark.parametrize("subject", ["cb.start.acme", "cb.tell.acme.anybody.signal"])
 async def test_a_message_whose_admission_keeps_failing_is_rejected(
-    hall: Hall, subject: str, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_arguments: Any) -> Any:
         raise ZeroDivisionError("planted")
@@ -363,99 +363,103 @@ async def test_a_message_whose_admission_keeps_failing_is_rejected(
     with monkeypatch.context() as patch:
         patch.setattr(Starts, "admit", fail)
         patch.setattr(Tells, "admit", fail)
-        verdict = await hall.say({"run_id": "poison"}, subject, failures=worker.ADMISSION_TRIES_MAX)
-    assert len(hall.crashed) == worker.ADMISSION_TRIES_MAX
+        verdict = await deployment.publish({"run_id": "poison"}, subject, failures=worker.ADMISSION_TRIES_MAX)
+    assert len(deployment.admission_failures) == worker.ADMISSION_TRIES_MAX
     assert [problem.code for problem in verdict.problems] == ["internal"]
     assert "ZeroDivisionError: planted" in verdict.problems[0].message
-    refused = await hall.refusal(verdict)
+    refused = await deployment.find_refusal(verdict)
     assert refused.verb == subject.split(".")[-1].replace("acme", "start")
 
 
-async def test_an_input_is_refused_if_no_run_could_have_it(hall: Hall) -> None:
-    """What admission can just read, a worker further down its stack can not: such a run would never end."""
+async def test_a_deeply_nested_input_completes_or_is_refused_with_a_remedy(deployment: Deployment) -> None:
+    """Admission may decode a value for which the stack of a worker is too small: such a run would never end."""
     for depth in (990, 980, 960, 900, 50):
-        verdict = await hall.say(nested(depth, run_id=f"deep-{depth}"))
+        verdict = await deployment.publish(with_nested_input(depth, run_id=f"deep-{depth}"))
         if verdict.status == "accepted":
-            assert (await hall.end(f"deep-{depth}")).status == "completed"
+            assert (await deployment.wait_for_end(f"deep-{depth}")).status == "completed"
         else:
             assert verdict.problems
-            assert helpless(verdict.problems) == []
+            assert without_remedy(verdict.problems) == []
 
 
 @pytest.mark.parametrize("fault", [{"inputs": {}}, {"run_id": "r" * 161}])
-async def test_all_problems_come_at_once(hall: Hall, fault: dict[str, Any]) -> None:
-    verdict = await hall.say(start("Dear Sir or Madam", model="nobody:x", **fault))
+async def test_problems_of_the_message_and_the_definition_are_reported_together(
+    deployment: Deployment, fault: dict[str, Any]
+) -> None:
+    verdict = await deployment.publish(start("Dear Sir or Madam", model="nobody:x", **fault))
     codes = {problem.code for problem in verdict.problems}
     assert {"UNKNOWN_LANGUAGE", "model.unknown"} < codes
 
 
-async def test_a_refusal_bears_the_run_id_of_its_start(hall: Hall) -> None:
-    """As the page on messages says: whoever only follows `cb.reject` knows no sequence."""
-    verdict = await hall.say(start(run_id="mine", inputs={}))
-    assert (verdict.run_id, (await hall.refusal(verdict)).id) == ("mine", "mine")
+async def test_a_refusal_has_the_run_id_of_its_start(deployment: Deployment) -> None:
+    """A subscriber of `cb.reject` knows the start by its run id only."""
+    verdict = await deployment.publish(start(run_id="mine", inputs={}))
+    assert (verdict.run_id, (await deployment.find_refusal(verdict)).id) == ("mine", "mine")
 
 
-async def test_limits_that_nobody_keeps_are_refused(hall: Hall) -> None:
-    verdict = await hall.say(start(run_id="limited", limits={"deadlin": "tomorrow"}))
+async def test_unknown_limits_are_refused(deployment: Deployment) -> None:
+    verdict = await deployment.publish(start(run_id="limited", limits={"deadlin": "tomorrow"}))
     assert [problem.where for problem in verdict.problems] == ["limits.deadlin"]
 
 
-async def test_what_is_almost_json_is_told_with_its_place(hall: Hall) -> None:
-    verdict = await hall.say(with_input("NaN"))
+async def test_an_input_with_nan_is_refused_with_its_place(deployment: Deployment) -> None:
+    verdict = await deployment.publish(with_input("NaN"))
     assert [(one.code, one.line is not None) for one in verdict.problems] == [("start.malformed", True)]
 
 
-async def test_half_a_surrogate_pair_in_a_start_is_replaced(hall: Hall) -> None:
+async def test_half_a_surrogate_pair_in_a_start_is_replaced(deployment: Deployment) -> None:
     body = with_input('"\\ud83d\\ude00 \\ud83d"')
-    assert (await hall.say(body)).status == "accepted"
+    assert (await deployment.publish(body)).status == "accepted"
 
 
-async def test_a_verdict_is_not_written_into_the_log(hall: Hall) -> None:
-    """A reply address below our own prefix would be an unguarded write: the run it hits could never be read again."""
-    assert (await hall.ran(start(run_id="target"))).status == "completed"
-    reply = hall.client.log.subjects.event(hall.client.ref("target"), "w", ev.RunEnd.type)
-    await hall.connection.nc.publish("cb.start.acme", b"{}", headers={REPLY_HEADER: reply})
-    await hall.refusal(Verdict("rejected", problems=[*MISSING]))
-    # A worker sends its letters in order: with this verdict, the one before it has been published.
-    assert (await hall.say(b"")).status == "rejected"
-    assert [event.type for event in await hall.client.events("target")].count(ev.RunEnd.type) == 1
+async def test_a_verdict_is_not_written_into_the_log(deployment: Deployment) -> None:
+    """A verdict on a reply address below the prefix would make the log of the run unreadable."""
+    assert (await deployment.run_to_end(start(run_id="target"))).status == "completed"
+    reply = deployment.client.log.subjects.event(deployment.client.ref("target"), "w", ev.RunEnd.type)
+    await deployment.connection.nc.publish("cb.start.acme", b"{}", headers={REPLY_HEADER: reply})
+    await deployment.find_refusal(Verdict("rejected", problems=[*NO_DEFINITION]))
+    # A worker publishes verdicts in order, so the verdict before this one has been published.
+    assert (await deployment.publish(b"")).status == "rejected"
+    assert [event.type for event in await deployment.client.events("target")].count(ev.RunEnd.type) == 1
 
 
-async def test_a_reply_address_beyond_the_protocol_takes_no_worker_down(hall: Hall) -> None:
-    """A server closes the connection of whoever publishes to a subject longer than its control line."""
+async def test_a_reply_address_longer_than_the_control_line_does_not_disconnect_a_worker(
+    deployment: Deployment,
+) -> None:
+    """A server closes the connection of a client that publishes to a subject longer than its control line."""
     body = json.dumps(start(run_id="far")).encode()
-    await hall.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "x" * 5000})
-    assert (await hall.end("far")).status == "completed"
+    await deployment.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "x" * 5000})
+    assert (await deployment.wait_for_end("far")).status == "completed"
 
 
-async def test_a_run_id_that_is_used_again_for_something_else_is_told(hall: Hall) -> None:
-    assert (await hall.ran(start(run_id="once", input={"q": 1}))).status == "completed"
-    same = await hall.say(start(run_id="once", input={"q": 1}))
+async def test_a_different_start_under_a_used_run_id_is_a_duplicate_with_a_warning(deployment: Deployment) -> None:
+    assert (await deployment.run_to_end(start(run_id="once", input={"q": 1}))).status == "completed"
+    same = await deployment.publish(start(run_id="once", input={"q": 1}))
     assert (same.status, same.duplicate, same.warnings) == ("accepted", True, [])
-    other = await hall.say(start(run_id="once", input={"q": 2}))
+    other = await deployment.publish(start(run_id="once", input={"q": 2}))
     assert (other.status, other.duplicate) == ("accepted", True)
     assert [(problem.code, problem.severity) for problem in other.warnings] == [("start.differs", "warning")]
 
 
-async def test_a_tell_nested_too_deep_is_refused(hall: Hall) -> None:
+async def test_a_tell_nested_too_deep_is_refused(deployment: Deployment) -> None:
     body = b'{"name":"s","data":' + b"[" * 600 + b"]" * 600 + b"}"
-    verdict = await hall.say(body, "cb.tell.acme.anybody.signal")
+    verdict = await deployment.publish(body, "cb.tell.acme.anybody.signal")
     assert [problem.code for problem in verdict.problems] == ["tell.nesting"]
 
 
-async def test_a_refusal_always_fits_into_a_message(hall: Hall) -> None:
-    verdict = await hall.say(start(definition={"name": "\u200b" * 100_000}))
+async def test_a_refusal_fits_into_a_message(deployment: Deployment) -> None:
+    verdict = await deployment.publish(start(definition={"name": "\u200b" * 100_000}))
     assert (verdict.status, [problem.code for problem in verdict.problems]) == ("rejected", ["definition.unknown"])
 
 
-async def test_a_reply_address_that_is_none_keeps_nothing_from_running(hall: Hall) -> None:
+async def test_a_start_with_an_invalid_reply_address_runs(deployment: Deployment) -> None:
     body = json.dumps(start(run_id="mute")).encode()
-    await hall.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "a b c d"})
-    assert (await hall.end("mute")).status == "completed"
+    await deployment.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "a b c d"})
+    assert (await deployment.wait_for_end("mute")).status == "completed"
 
 
-async def test_a_script_without_a_model_is_refused_with_the_name_of_its_model(hall: Hall) -> None:
-    verdict = await hall.say({**start(script={"default": {"text": "x"}}), "model": None})
+async def test_a_script_without_a_model_is_refused_with_the_model_that_it_needs(deployment: Deployment) -> None:
+    verdict = await deployment.publish({**start(script={"default": {"text": "x"}}), "model": None})
     [problem] = verdict.problems
     assert (problem.code, problem.expected) == ("model.none", "`scripted` as the `model`, so that the script answers")
 
@@ -463,10 +467,10 @@ async def test_a_script_without_a_model_is_refused_with_the_name_of_its_model(ha
 # -- tells -------------------------------------------------------------------------------------------------------------
 
 
-async def test_tells_that_nobody_can_follow_are_refused(hall: Hall) -> None:
-    assert (await hall.ran(start(run_id="over"))).status == "completed"
-    ended = await hall.client.events("over")
-    before = await hall.runs()
+async def test_invalid_tells_and_tells_to_ended_runs_are_refused(deployment: Deployment) -> None:
+    assert (await deployment.run_to_end(start(run_id="over"))).status == "completed"
+    ended = await deployment.client.events("over")
+    before = await deployment.stored_runs()
     expected = {
         ("nobody", "cancel", b"{}"): ("run.unknown", "run", "nobody"),
         ("over", "cancel", b"{}"): ("run.finished", "run", "too late"),
@@ -478,31 +482,31 @@ async def test_tells_that_nobody_can_follow_are_refused(hall: Hall) -> None:
         ("over", "signal", b'{"name": 7}'): ("tell.malformed", "message", "$.name"),
         ("over", "signal", b"{}"): ("tell.malformed", "message", "name"),
     }
-    for (run, verb, body), (code, where, said) in expected.items():
-        verdict = await hall.say(body, f"cb.tell.acme.{run}.{verb}")
+    for (run, verb, body), (code, where, words) in expected.items():
+        verdict = await deployment.publish(body, f"cb.tell.acme.{run}.{verb}")
         [problem] = verdict.problems
         assert (verdict.run_id, problem.code, problem.where) == (run, code, where)
-        assert said in str(problem)
-        refused = await hall.refusal(verdict)
+        assert words in str(problem)
+        refused = await deployment.find_refusal(verdict)
         assert (refused.verb, refused.id) == (verb, run)
-    assert await hall.runs() == before
-    assert await hall.client.events("over") == ended
+    assert await deployment.stored_runs() == before
+    assert await deployment.client.events("over") == ended
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_did_not_travel_along_fails_the_run_before_any_node(hall: Hall) -> None:
-    """What the message did not bring is read from nowhere, whatever it is called."""
+async def test_a_file_that_the_start_lacks_fails_the_run_before_any_node(deployment: Deployment) -> None:
+    """A worker reads no file that the message lacks, whatever its name."""
     for i, name in enumerate(("./rules.md", "../../etc/passwd", "/etc/passwd", "./a\\b")):
         source = json.dumps(document({"a": {}}, rules=[name]))
-        end = await hall.ran(start(source, run_id=f"files-{i}", files={"other.md": "x"}))
+        end = await deployment.run_to_end(start(source, run_id=f"files-{i}", files={"other.md": "x"}))
         assert end.status == "failed"
         assert end.error is not None
         assert end.error.code == "SOURCE_FILE_NOT_FOUND"
         assert end.error.details["field"] == "workflow.rules[0]"
         assert "the start message brought other.md" in end.error.message
-        types = [event.type for event in await hall.client.events(f"files-{i}")]
+        types = [event.type for event in await deployment.client.events(f"files-{i}")]
         assert types[-2:] == [ev.RunFailed.type, ev.RunEnd.type]
         assert ev.NodeEnter.type not in types
 
@@ -510,29 +514,29 @@ async def test_a_file_that_did_not_travel_along_fails_the_run_before_any_node(ha
 # -- models that do not stop -------------------------------------------------------------------------------------------
 
 
-async def test_a_model_that_never_stops_calling_tools_is_stopped(hall: Hall) -> None:
+async def test_a_model_that_keeps_calling_tools_is_stopped_after_its_turns(deployment: Deployment) -> None:
     source = json.dumps(document({"a": {"skills": ["s"], "max_turns": 5}}))
-    wish = {"tool_calls": [{"tool": "behaves", "input": {}}, {"tool": "nobody", "input": {}}]}
-    message = start(source, run_id="endless", script={"default": wish}, options={"skills": [skill("behaves")]})
-    end = await hall.ran(message)
+    calls = {"tool_calls": [{"tool": "behaves", "input": {}}, {"tool": "nobody", "input": {}}]}
+    message = start(source, run_id="endless", script={"default": calls}, options={"skills": [skill("behaves")]})
+    end = await deployment.run_to_end(message)
     assert end.status == "failed"
     assert end.error is not None
     assert (end.error.code, end.error.path) == ("workflow.node_failed", "a")
     assert end.error.previous is not None
     assert end.error.previous.code == "agent.max_turns"
     assert end.error.previous.details == {"max_turns": 5, "wanted": ["behaves", "nobody"]}
-    types = [event.type for event in await hall.client.events("endless")]
+    types = [event.type for event in await deployment.client.events("endless")]
     assert types.count(ev.ModelCall.type) == 5
-    # The calls of the last turn are not made; those of a tool that is not there never.
+    # The calls of the last turn are not made.
     assert types.count(ev.ToolCall.type) == 4
 
 
-async def test_a_workflow_that_never_ends_is_ended(hall: Hall) -> None:
+async def test_an_endless_workflow_fails_after_its_steps(deployment: Deployment) -> None:
     source = json.dumps(
         document({"a": {}, "b": {}}, [("a", "b"), {"from": "b", "to": "a", "when": "again", "max_iterations": 1000}])
     )
     script = {"default": {"text": "a"}}
-    end = await hall.ran(start(source, run_id="circle", script=script, options={"max_steps": 9}))
+    end = await deployment.run_to_end(start(source, run_id="circle", script=script, options={"max_steps": 9}))
     assert end.status == "failed"
     assert end.error is not None
     assert (end.error.code, end.error.details["max_steps"]) == ("workflow.step_budget", 9)
@@ -549,10 +553,10 @@ CALLS: dict[str, tuple[str, dict[str, Any], tuple[str, str] | str]] = {
     "dies": ("dies", {}, ("tool.crashed", "exit status 3")),
     "wrong input": ("behaves", {"word": 3}, ("tool.invalid_input", "/word")),
 }
-"""By run: the tool that is called, its input, and its output, or code and words of its failure."""
+"""By run: the tool, its input, and its output or the code and words of its failure."""
 
 
-def skill(*names: str, module: str = NAUGHTY) -> dict[str, Any]:
+def skill(*names: str, module: str = TOOLS) -> dict[str, Any]:
     tools = [
         {"name": name, "description": name, "input_schema": {"type": "object"}, "python": f"{module}:{name}"}
         for name in names
@@ -560,20 +564,20 @@ def skill(*names: str, module: str = NAUGHTY) -> dict[str, Any]:
     return {"id": "s", "name": "S", "description": "for tests", "category": "general", "tools": tools}
 
 
-def calling(run: str, tool: str, input: dict[str, Any]) -> dict[str, Any]:
+def start_with_tool_call(run: str, tool: str, input: dict[str, Any]) -> dict[str, Any]:
     turns = [{"tool_calls": [{"tool": tool, "input": input}]}, {"text": "so be it"}]
     source = json.dumps(document({"a": {"skills": ["s"]}}))
     return start(source, run_id=run, script={"turns": {"a": turns}}, options={"skills": [skill(tool)]})
 
 
-async def test_whatever_a_tool_does_is_its_own_failure(hall: Hall, capfd: pytest.CaptureFixture[str]) -> None:
-    """All at the same time. The model is told, and its run completes like all the others."""
+async def test_a_failing_tool_does_not_fail_its_run(deployment: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
+    """The runs are concurrent. Each model gets the failure of its tool, and each run completes."""
     found: dict[str, ev.ToolResult] = {}
 
     async def perform(run: str) -> None:
         tool, input, _expected = CALLS[run]
-        assert (await hall.ran(calling(run, tool, input))).status == "completed"
-        [result] = [event for event in await hall.client.events(run) if event.type == ev.ToolResult.type]
+        assert (await deployment.run_to_end(start_with_tool_call(run, tool, input))).status == "completed"
+        [result] = [event for event in await deployment.client.events(run) if event.type == ev.ToolResult.type]
         assert (result.path, result.iteration, result.key) == ("a", 1, "a#1.1!tool.1.0")
         payload = ev.payload_of(result)
         assert isinstance(payload, ev.ToolResult)
@@ -597,28 +601,28 @@ async def test_whatever_a_tool_does_is_its_own_failure(hall: Hall, capfd: pytest
 
 
 UNAVAILABLE = {
-    "no function": (NAUGHTY, "nobody", "nobody"),
+    "no function": (TOOLS, "nobody", "nobody"),
     "no import": ("tests.fixtures.tools.broken_import", "tool", "module_that_nobody_has"),
     "exits": ("tests.fixtures.tools.exits_at_import", "tool", "exit status 7"),
 }
 
 
-async def test_a_tool_that_cannot_be_had_fails_its_node(hall: Hall) -> None:
-    for run, (module, name, said) in UNAVAILABLE.items():
-        message = {**calling(run, name, {}), "options": {"skills": [skill(name, module=module)]}}
-        end = await hall.ran(message)
+async def test_a_tool_that_cannot_be_loaded_fails_its_node(deployment: Deployment) -> None:
+    for run, (module, name, words) in UNAVAILABLE.items():
+        message = {**start_with_tool_call(run, name, {}), "options": {"skills": [skill(name, module=module)]}}
+        end = await deployment.run_to_end(message)
         assert end.status == "failed"
         assert end.error is not None
         assert end.error.path == "a"
         assert end.error.previous is not None
         assert end.error.previous.code == "tool.unavailable"
-        assert said in end.error.previous.message
+        assert words in end.error.previous.message
 
 
-async def hanging(stage: Stage) -> End:
-    """Calls a tool that hangs, beside one that does not, with a limit that workflows do not let one set."""
+async def call_a_hanging_tool(stage: Stage) -> End:
+    """Calls a tool that hangs and one that works, with a time limit that a workflow cannot set."""
     node = stage.enter("hang")
-    functions = {name: f"{NAUGHTY}:{name}" for name in ("hangs", "behaves")}
+    functions = {name: f"{TOOLS}:{name}" for name in ("hangs", "behaves")}
     async with node.toolbox([PythonTools(functions, timeout_s=10.0)]):
         calls = [stage.spawn(node.tool(f"tool.0.{i}", name, {})) for i, name in enumerate(functions)]
         hung, behaved = [getattr(settled, "value", None) for settled in await stage.join(*calls)]
@@ -627,13 +631,13 @@ async def hanging(stage: Stage) -> End:
     return End("completed", getattr(behaved, "value", None), msgspec.to_builtins(hung.error))
 
 
-LANGUAGE = PlayLanguage({"hanging": hanging})
+LANGUAGE = PlayLanguage({"hanging": call_a_hanging_tool})
 
 
-async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_hangs_is_killed(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     play = Kit("play", __name__, lambda _fields, _source: False, "a play's name")
     monkeypatch.setitem(kits(), "play", play)
-    end = await hall.ran(start(run_id="hangs", definition={"language": "play", "source": "hanging"}))
+    end = await deployment.run_to_end(start(run_id="hangs", definition={"language": "play", "source": "hanging"}))
     assert (end.status, end.output) == ("completed", "behaves well")
     assert end.results["code"] == "tool.timeout"
     assert end.results["details"] == {"timeout_s": 10.0}
@@ -643,10 +647,10 @@ async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.Monke
 # -- the deployment itself ---------------------------------------------------------------------------------------------
 
 
-async def test_a_second_house_over_one_store_is_refused(hall: Hall) -> None:
+async def test_a_second_server_for_one_data_directory_is_refused(deployment: Deployment) -> None:
     with pytest.raises(StoreLocked) as refused:
-        async with open_connection(hall.connection.config, "second"):
+        async with open_connection(deployment.connection.config, "second"):
             pass
     assert refused.value.code == "store.locked"
-    assert refused.value.where == str(hall.connection.config.data_dir / "nats")
+    assert refused.value.where == str(deployment.connection.config.data_dir / "nats")
     assert "choose another data directory" in refused.value.remedy

@@ -33,7 +33,7 @@ def start(run: str, **more: Any) -> dict[str, Any]:
     return {"definition": {"source": ASKS, "language": "playbook"}, "run_id": run, **more}
 
 
-async def sequences(connection: Connection, recorded: list[Recorded]) -> tuple[list[int], int]:
+async def read_sequences(connection: Connection, recorded: list[Recorded]) -> tuple[list[int], int]:
     """Return the sequences of events, and that of the command that activates their run."""
     ref = recorded[0].ref
     subject = connection.log.subjects.command(partition_of(ref, connection.log.partitions), ref, "start")
@@ -47,7 +47,7 @@ async def test_the_command_follows_the_events_of_the_first_turn(connection: Conn
     assert (verdict.status, verdict.run_id, verdict.duplicate) == ("accepted", "r1", False)
     recorded = await until_type(connection.client, "r1", "human.asked")
     assert recorded[0].event.cause < recorded[0].sequence
-    events, command = await sequences(connection, recorded)
+    events, command = await read_sequences(connection, recorded)
     first = recorded[0].sequence
     assert events == list(range(first, first + len(events)))
     assert command == events[-1] + 1

@@ -1,4 +1,4 @@
-"""Versions of registered definitions: listed, started by their hash, and brought back, whoever else registers."""
+"""Versions of registered definitions: list, start by hash, and rollback, with concurrent registrations."""
 
 import json
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ from tests.support.service_client import PATIENCE_S, SCRIPT, SOURCE, Caller, sta
 TENANT = "acme"
 
 
-def text(words: str) -> str:
+def source_with(words: str) -> str:
     return SOURCE.replace("Count.", words)
 
 
@@ -45,34 +45,34 @@ async def caller(connection: Connection) -> AsyncIterator[Caller]:
     await nc.close()
 
 
-async def pushed(caller: Caller, name: str, *words: str, **more: Any) -> list[str]:
-    """Register texts under a name, one after the other; return their hashes."""
-    asked = [{"name": name, "source": text(each), **more} for each in words]
+async def register_texts(caller: Caller, name: str, *words: str, **more: Any) -> list[str]:
+    """Register sources with these texts under a name; return their hashes."""
+    asked = [{"name": name, "source": source_with(each), **more} for each in words]
     return [(await caller.ask("definition", each))["hash"] for each in asked]
 
 
-async def listed(caller: Caller, name: str) -> list[tuple[int, str, int | None]]:
-    """Number, hash and what it brought back of each version, the newest first."""
+async def list_versions(caller: Caller, name: str) -> list[tuple[int, str, int | None]]:
+    """Number, hash and restored number of each version, the newest first."""
     found = (await caller.ask("versions", {"name": name}))["versions"]
     assert [one["number"] for one in found if one.get("in_force")] == [len(found)]
     return [(one["number"], one["hash"], one.get("restores")) for one in found]
 
 
-async def test_what_cannot_be_read_withdraws_a_name_and_harms_nothing(connection: Connection, caller: Caller) -> None:
-    [kept] = await pushed(caller, "spoiled", "Spoilt, first.")
+async def test_an_unreadable_registration_withdraws_its_name_only(connection: Connection, caller: Caller) -> None:
+    [kept] = await register_texts(caller, "spoiled", "Spoilt, first.")
     await connection.log.publish(OutgoingMessage(connection.log.subjects.definition(TENANT, "spoiled"), b"\xff{", {}))
     error = await caller.refused("start", {"definition": {"name": "spoiled"}, "model": "scripted", "script": SCRIPT})
     assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
     assert (await caller.ask("versions", {"name": "spoiled"}))["versions"][1]["hash"] == kept
-    await pushed(caller, "spoiled", "Spoilt, second.")
+    await register_texts(caller, "spoiled", "Spoilt, second.")
     await caller.finished(definition={"name": "spoiled"})
 
 
-async def test_versions_are_listed_with_who_when_and_their_runs(caller: Caller) -> None:
-    [first] = await pushed(caller, "listed", "One.", by="ada")
+async def test_versions_are_listed_with_author_time_and_number_of_runs(caller: Caller) -> None:
+    [first] = await register_texts(caller, "listed", "One.", by="ada")
     run = await caller.finished(definition={"name": "listed"})
-    [second] = await pushed(caller, "listed", "Two.", by="Zoë")
-    assert (await caller.ask("definition", {"name": "listed", "source": text("Two."), "by": "bob"}))["unchanged"]
+    [second] = await register_texts(caller, "listed", "Two.", by="Zoë")
+    assert (await caller.ask("definition", {"name": "listed", "source": source_with("Two."), "by": "bob"}))["unchanged"]
     newest, oldest = (await caller.ask("versions", {"name": "listed"}))["versions"]
     assert (newest["hash"], newest["by"], newest["runs"]) == (second, "Zoë", 0)
     assert (oldest["hash"], oldest["by"], oldest["runs"]) == (first, "ada", 1)
@@ -81,24 +81,24 @@ async def test_versions_are_listed_with_who_when_and_their_runs(caller: Caller) 
     assert (await caller.refused("versions", {"name": "nobody"}))["code"] == "definition.unknown"
 
 
-async def test_a_rollback_registers_the_one_before_once_more_and_goes_on_back(caller: Caller) -> None:
-    a, b, c = await pushed(caller, "back", "A.", "B.", "C.")
+async def test_repeated_rollbacks_register_earlier_and_earlier_versions(caller: Caller) -> None:
+    a, b, c = await register_texts(caller, "back", "A.", "B.", "C.")
     answer = await caller.ask("rollback", {"name": "back", "by": "ada"})
     assert (answer["hash"], answer["by"], "source" in answer) == (b, "ada", False)
     assert (await caller.ask("rollback", {"name": "back"}))["hash"] == a
-    assert await listed(caller, "back") == [(5, a, 1), (4, b, 2), (3, c, None), (2, b, None), (1, a, None)]
+    assert await list_versions(caller, "back") == [(5, a, 1), (4, b, 2), (3, c, None), (2, b, None), (1, a, None)]
     assert (await caller.refused("rollback", {"name": "back"}))["code"] == "definition.no_earlier"
-    assert (await caller.ask("definition", {"name": "back"}))["source"] == text("A.")
-    # Forward again, by the number of one that was itself brought back; and a push begins anew from there.
+    assert (await caller.ask("definition", {"name": "back"}))["source"] == source_with("A.")
+    # A rollback takes the number of a version that is itself a rollback. A later push is the newest version.
     assert (await caller.ask("rollback", {"name": "back", "to": "v4"}))["hash"] == b
-    [d] = await pushed(caller, "back", "D.")
-    assert (await listed(caller, "back"))[:2] == [(7, d, None), (6, b, 2)]
+    [d] = await register_texts(caller, "back", "D.")
+    assert (await list_versions(caller, "back"))[:2] == [(7, d, None), (6, b, 2)]
     assert (await caller.ask("rollback", {"name": "back"}))["hash"] == b
     assert (await caller.ask("rollback", {"name": "back"}))["hash"] == a
 
 
-async def test_a_version_is_named_by_number_hash_or_how_that_begins(caller: Caller) -> None:
-    a, b = await pushed(caller, "named", "N.", "M.")
+async def test_a_rollback_takes_a_number_a_hash_or_the_beginning_of_a_hash(caller: Caller) -> None:
+    a, b = await register_texts(caller, "named", "N.", "M.")
     for to in ("v1", a, a[:12]):
         assert (await caller.ask("rollback", {"name": "named", "to": to}))["hash"] == a
         again = await caller.ask("rollback", {"name": "named", "to": to})
@@ -110,8 +110,8 @@ async def test_a_version_is_named_by_number_hash_or_how_that_begins(caller: Call
     assert (await caller.refused("rollback", {"name": "n" * 300}))["code"] == "definition.unknown"
 
 
-async def test_starts_and_look_ups_take_the_version_that_is_named(caller: Caller) -> None:
-    a, b = await pushed(caller, "told", "P.", "Q.")
+async def test_starts_and_look_ups_take_a_version_of_a_name(caller: Caller) -> None:
+    a, b = await register_texts(caller, "told", "P.", "Q.")
     for name, hash in (("told", b), (f"told@{a}", a), (f"told@{a[:8]}", a), ("told@v1", a)):
         assert (await caller.ask("definition", {"name": name}))["hash"] == hash
         shown = await caller.ask("show", {"run_id": await caller.finished(definition={"name": name})})
@@ -124,8 +124,8 @@ async def test_starts_and_look_ups_take_the_version_that_is_named(caller: Caller
         assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"], name
 
 
-async def test_a_child_may_be_one_version_of_a_name(caller: Caller) -> None:
-    a, _ = await pushed(caller, "kin", "G.", "H.")
+async def test_a_child_run_takes_a_version_of_a_name(caller: Caller) -> None:
+    a, _ = await register_texts(caller, "kin", "G.", "H.")
     provider = {"provider": "mwl:provider.call/callboard/definition/v1", "with": {"name": f"kin@{a[:12]}"}}
     source = json.dumps(flow({"go": call(provider), "done": returned()}))
     run = await caller.finished(definition={"source": source})
@@ -140,8 +140,10 @@ async def test_a_child_may_be_one_version_of_a_name(caller: Caller) -> None:
     assert trace.traceparent == f"00-{ids.trace(run)}-{begun_by}-01"
 
 
-async def test_two_rollbacks_at_once_never_go_back_to_the_same(connection: Connection, caller: Caller) -> None:
-    a, b, c = await pushed(caller, "twice", "I.", "J.", "K.")
+async def test_of_two_concurrent_rollbacks_one_is_refused_or_goes_further_back(
+    connection: Connection, caller: Caller
+) -> None:
+    a, b, c = await register_texts(caller, "twice", "I.", "J.", "K.")
     found: list[str] = []
 
     async def back() -> None:
@@ -153,36 +155,36 @@ async def test_two_rollbacks_at_once_never_go_back_to_the_same(connection: Conne
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(back)
         tasks.start_soon(back)
-    # The later one is refused, unless it has come so late that it has seen the other: then it goes on from there.
+    # The later rollback is refused, unless it has read the earlier one: then it goes one version further back.
     assert sorted(found) in (sorted([b, "definition.moved"]), sorted([b, a]))
-    hashes = [hash for _, hash, _ in await listed(caller, "twice")]
+    hashes = [hash for _, hash, _ in await list_versions(caller, "twice")]
     assert hashes == [*([a] if a in found else []), b, c, b, a]
 
 
-async def test_a_name_that_would_hide_a_version_is_refused(connection: Connection, caller: Caller) -> None:
-    first, _ = await pushed(caller, "at", "R.", "S.")
-    refused = await caller.ask("definition", {"name": "at@v1", "source": text("T.")})
+async def test_a_name_that_reads_as_a_version_is_refused(connection: Connection, caller: Caller) -> None:
+    first, _ = await register_texts(caller, "at", "R.", "S.")
+    refused = await caller.ask("definition", {"name": "at@v1", "source": source_with("T.")})
     [problem] = refused["error"]["problems"]
     assert (problem["code"], problem["where"]) == ("definition.name", "name")
     assert "without @" in problem["expected"]
     assert (await caller.ask("definition", {"name": "at@v1"}))["hash"] == first
-    # One that was registered when such names were taken is what it was.
-    kept = Registration(language="workflow", source=text("T."), hash="1" * 64, name="at@v2")
+    # A name that was registered when such names were allowed is still found.
+    kept = Registration(language="workflow", source=source_with("T."), hash="1" * 64, name="at@v2")
     await connection.log.register(TENANT, kept)
     assert (await caller.ask("definition", {"name": "at@v2"}))["hash"] == "1" * 64
 
 
-async def test_what_travels_comes_back_too(caller: Caller) -> None:
+async def test_a_rollback_restores_the_files_of_a_version(caller: Caller) -> None:
     files = [{"./rules.md": "Old."}, {"./rules.md": "New."}]
-    hashes = [(await pushed(caller, "files", "F.", files=one))[0] for one in files]
+    hashes = [(await register_texts(caller, "files", "F.", files=one))[0] for one in files]
     assert hashes[0] == hashes[1]
     await caller.ask("rollback", {"name": "files"})
     for key in ({"name": "files"}, {"hash": hashes[0]}):
         assert (await caller.ask("definition", key))["files"] == files[0]
 
 
-async def test_a_run_under_way_stays_what_it_is(caller: Caller) -> None:
-    a, b = await pushed(caller, "under", "U.", "V.")
+async def test_a_rollback_does_not_change_an_active_run(caller: Caller) -> None:
+    a, b = await register_texts(caller, "under", "U.", "V.")
     slow = {"default": {"data": {}, "delay_ms": 60_000}}
     run = await caller.start(definition={"name": "under"}, script=slow)
     await caller.ask("rollback", {"name": "under"})
@@ -190,16 +192,16 @@ async def test_a_run_under_way_stays_what_it_is(caller: Caller) -> None:
     await caller.ask("tell", {"run_id": run, "verb": "kill"})
 
 
-async def test_a_rollback_is_refused_if_somebody_registers_meanwhile(
+async def test_a_rollback_is_refused_if_the_name_is_registered_concurrently(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await pushed(caller, "raced", "W.", "X.")
+    await register_texts(caller, "raced", "W.", "X.")
     log = connection.log
     keep = log.register
 
     async def late(tenant: str, kept: Registration, after: int | None = None) -> None:
         monkeypatch.setattr(log, "register", keep)
-        wanted = Registration(source=text("Y."), name="raced")
+        wanted = Registration(source=source_with("Y."), name="raced")
         assert isinstance(await register(log, Definitions(), TENANT, wanted), Registered)
         await keep(tenant, kept, after)
 
@@ -207,18 +209,18 @@ async def test_a_rollback_is_refused_if_somebody_registers_meanwhile(
     with pytest.raises(known.RegisteredMeanwhile):
         await known.rollback(log, TENANT, "raced")
     found = await known.versions(log, TENANT, "raced")
-    assert [one.kept.source for one in found] == [text("W."), text("X."), text("Y.")]
+    assert [one.kept.source for one in found] == [source_with("W."), source_with("X."), source_with("Y.")]
     assert (await known.rollback(log, TENANT, "raced")).hash == found[1].kept.hash
-    # Nothing of the refused one stands under the hash either: it is one batch.
+    # The refused rollback stored nothing under the hash either, because it is one batch.
     of_hash = await known.versions(log, TENANT, found[0].kept.hash or "")
     assert len(of_hash) == 1
 
 
-async def test_what_has_been_admitted_is_performed_whatever_has_changed_since(
+async def test_an_admitted_run_is_executed_although_its_definition_is_withdrawn(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever admits it dies before the run is called for, and the name is withdrawn before it is looked at again."""
-    await pushed(caller, "passing", "Once.")
+    """The worker dies after it admits the run; the name is withdrawn before the start is delivered again."""
+    await register_texts(caller, "passing", "Once.")
     routed, deaths = start_storage.route, 0
 
     async def dying(log: JetStreamLog, ref: RunRef, verb: str, *given: Any) -> int:

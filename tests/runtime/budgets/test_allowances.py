@@ -1,4 +1,4 @@
-"""Budgets of tenants and definitions: windows, sums, and what becomes of starts and of runs."""
+"""Budgets of tenants and definitions: windows, sums, refused starts and paused runs."""
 
 import datetime as dt
 import itertools
@@ -28,18 +28,18 @@ PRICES = Prices(read_prices({"x": 1})[0])
 NOW = dt.datetime(2026, 11, 20, 12, 30, tzinfo=dt.UTC)
 
 
-def spent(log: Log, tokens: int, model: str = "x") -> None:
+def add_turn(log: Log, tokens: int, model: str = "x") -> None:
     log.add(ModelResult(usage=Usage(tokens, 0), model=model), "a", 1, 1, f"turn.{len(log.events)}")
 
 
-def test_windows_are_of_the_calendar() -> None:
+def test_windows_begin_at_calendar_hours_days_and_months_in_utc() -> None:
     at = dt.datetime(2026, 11, 1, 0, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)))
     assert [window(per, at).isoformat()[:13] for per in ("hour", "day", "month")] == [
         *("2026-10-31T23", "2026-10-31T00", "2026-10-01T00"),
     ]
 
 
-def test_what_runs_use_counts_for_their_tenant_and_their_definition() -> None:
+def test_usage_counts_for_the_tenant_and_for_the_definition() -> None:
     given = {
         "acme": Allowance(per="month", usd=0.001),
         "acme/cake": Allowance(tokens=300, then="pause"),
@@ -48,7 +48,7 @@ def test_what_runs_use_counts_for_their_tenant_and_their_definition() -> None:
     found = Allowances(given, PRICES)
     log = Log("r", "cake")
     for _ in range(3):
-        spent(log, 100)
+        add_turn(log, 100)
     for event in log.events:
         found.take("acme", event)
     at = log.events[-1].time
@@ -59,7 +59,7 @@ def test_what_runs_use_counts_for_their_tenant_and_their_definition() -> None:
     assert found.exhausted_allowances("other", "cake", at) == []
     assert found.exhausted_allowances("acme", "cake", at + dt.timedelta(days=1)) == [], "a new day"
     bread = Log("s", "bread")
-    spent(bread, 700)
+    add_turn(bread, 700)
     found.take("acme", bread.events[0])
     [tenant] = found.exhausted_allowances("acme", "bread", at)
     assert tenant.sums == "$0.0010 of $0.001 per month"
@@ -73,7 +73,7 @@ def test_what_runs_use_counts_for_their_tenant_and_their_definition() -> None:
         *(f'{{"{name}": {{"usd": 1}}}}' for name in ("", "/", "a/", "/b", "a//b", "a/b/c", " a", "a/ b", "x" * 200)),
     ],
 )
-def test_what_is_no_budget_is_refused(wrong: str, tmp_path: Path) -> None:
+def test_an_invalid_budget_is_refused(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(env={"CALLBOARD_BUDGETS": wrong}, cwd=tmp_path)
     assert "budgets" in str(caught.value.problems[0])
@@ -93,12 +93,12 @@ async def deployment(home: Path, **budgets: Any) -> AsyncGenerator[Caller]:
         await nc.close()
 
 
-async def test_starts_are_refused_when_it_is_used_up_and_others_are_not(tmp_path: Path) -> None:
+async def test_starts_of_a_tenant_without_budget_left_are_refused_and_others_accepted(tmp_path: Path) -> None:
     start = {"definition": {"source": STEPS}, "script": SCRIPT, "model": "scripted"}
     async with deployment(tmp_path, acme={"per": "month", "tokens": 200}) as caller:
         await caller.finished(**start)
         refused: dict[str, Any] = {}
-        while not refused:  # as soon as the worker has heard of it
+        while not refused:  # until the worker has read the usage
             refused = (await caller.ask("start", start)).get("error") or {}
         assert refused["problems"][0]["code"] == "budget.used_up"
         assert "the budget of acme is used up" in refused["problems"][0]["message"]
@@ -106,12 +106,12 @@ async def test_starts_are_refused_when_it_is_used_up_and_others_are_not(tmp_path
         await other.finished(**start)
     async with deployment(tmp_path, acme={"per": "month", "tokens": 200}) as caller:
         answer: dict[str, Any] = {}
-        while "error" not in answer:  # a worker that begins knows what was used before
+        while "error" not in answer:  # a new worker reads the earlier usage
             answer = await caller.ask("start", start)
         assert answer["error"]["problems"][0]["code"] == "budget.used_up"
 
 
-async def test_runs_are_paused_once_if_that_is_wanted(tmp_path: Path) -> None:
+async def test_a_budget_that_pauses_pauses_an_active_run_once(tmp_path: Path) -> None:
     script = {"default": {**SCRIPT["default"], "delay_ms": 300}}
     names = [f"n{i}" for i in range(12)]
     source = json.dumps(document({name: {} for name in names}, list(itertools.pairwise(names))))

@@ -1,4 +1,4 @@
-"""The answers of models in a run, for listeners that begin in the middle of one."""
+"""Answers of models for listeners that subscribe while an answer is in progress."""
 
 import json
 from collections.abc import AsyncIterator
@@ -37,8 +37,8 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def begun(connection: Connection) -> tuple[RunRef, int]:
-    """Start a run; return it with the number of the call whose answer has begun, and goes on for an hour."""
+async def start_slow_answer(connection: Connection) -> tuple[RunRef, int]:
+    """Start a run whose model answers for an hour; return the run and the number of its model call."""
     client = connection.client
     ref = client.ref(RUN)
     with pytest.raises(UnknownRun):
@@ -46,30 +46,30 @@ async def begun(connection: Connection) -> tuple[RunRef, int]:
     await client.start(START)
     calls: list[int] = []
 
-    async def is_said() -> bool:
+    async def has_begun() -> bool:
         calls[:] = [event.n for event in await client.events(RUN) if event.type == ModelCall.type]
         found = await partial_answer(client.log, ref, calls[0]) if calls else None
         return found is not None and found.text == "To be, "
 
-    await until(is_said)
+    await until(has_begun)
     return ref, calls[0]
 
 
-async def test_an_answer_in_progress_is_heard_from_its_beginning(connection: Connection) -> None:
+async def test_a_late_listener_gets_the_text_so_far_and_each_later_piece_once(connection: Connection) -> None:
     client = connection.client
-    ref, n = await begun(connection)
-    heard: list[Piece] = []
+    ref, n = await start_slow_answer(connection)
+    received: list[Piece] = []
     arrived = anyio.Event()
 
-    def hear(piece: Piece) -> None:
-        heard.append(piece)
+    def receive(piece: Piece) -> None:
+        received.append(piece)
         if piece.text == "end":
             arrived.set()
 
     subject = client.log.subjects.live(ref, "w", "model.delta")
     with anyio.fail_after(PATIENCE_S):
         async with (
-            hear_answers(client, ref, hear) as answers,
+            hear_answers(client, ref, receive) as answers,
             client.follow(RUN) as feed,
             anyio.create_task_group() as tg,
         ):
@@ -79,21 +79,21 @@ async def test_an_answer_in_progress_is_heard_from_its_beginning(connection: Con
                     pass
 
             tg.start_soon(read)
-            await until(lambda: len(heard) == 1)
-            # What the text so far contains is not heard again; a piece behind a gap is, as its worker has no more.
+            await until(lambda: len(received) == 1)
+            # Pieces of the text so far are dropped. A piece after a gap is kept.
             for k, text in [(0, "To be, "), (1, "or"), (3, "gap"), (2, "late"), (4, "end")]:
                 piece = {"n": n, "epoch": 1, "k": k, "path": "1", "text": text}
                 await client.log.nc.publish(subject, json.dumps(piece).encode())
             await client.log.nc.publish(subject, b"not a piece")
             await arrived.wait()
             tg.cancel_scope.cancel()
-    assert (heard[0].n, heard[0].k, heard[0].text, heard[0].following) == (n, 0, "To be, ", 1)
-    assert [(piece.k, piece.text) for piece in heard[1:]] == [(1, "or"), (3, "gap"), (4, "end")]
+    assert (received[0].n, received[0].k, received[0].text, received[0].following) == (n, 0, "To be, ", 1)
+    assert [(piece.k, piece.text) for piece in received[1:]] == [(1, "or"), (3, "gap"), (4, "end")]
 
 
-async def test_a_stream_begins_with_the_beginning_of_the_answer_in_progress(connection: Connection) -> None:
-    _ref, n = await begun(connection)
+async def test_a_stream_begins_with_the_text_so_far_of_an_answer_in_progress(connection: Connection) -> None:
+    _ref, n = await start_slow_answer(connection)
     with anyio.fail_after(PATIENCE_S):
         async with stream(connection.client, RUN) as feed:
-            told = await anext(feed)
-    assert (told.type, told.id, told.text) == ("content", f"{n}.7", "To be, ")
+            message = await anext(feed)
+    assert (message.type, message.id, message.text) == ("content", f"{n}.7", "To be, ")

@@ -1,4 +1,4 @@
-"""What waits for readers: bounded in number and bytes, whoever is slow, and in the order in which it came."""
+"""Queues for slow readers: ordered, and bounded in number and bytes."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -16,43 +16,43 @@ PATIENCE_S = 30.0
 LARGE = b"x" * 1_000_000
 
 
-async def settled() -> None:
-    """Let everybody come as far as they can."""
+async def run_other_tasks() -> None:
+    """Let the other tasks run until they wait."""
     for _ in range(50):
         await anyio.lowlevel.checkpoint()
 
 
-async def test_a_slow_reader_is_waited_for_and_misses_nothing() -> None:
-    ahead, taken = BoundedQueue[bytes](100, 10, len), list[bytes]()
+async def test_a_writer_waits_for_a_slow_reader_that_gets_every_item() -> None:
+    queue, taken = BoundedQueue[bytes](100, 10, len), list[bytes]()
 
     async def write() -> None:
         for n in range(20):
-            await ahead.put(b"%04d" % n)
-        ahead.end()
+            await queue.put(b"%04d" % n)
+        queue.end()
 
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
-            async for item in ahead:
+            async for item in queue:
                 taken.append(item)
-                await settled()
-                assert ahead.bytes <= 12
+                await run_other_tasks()
+                assert queue.bytes <= 12
     assert taken == [b"%04d" % n for n in range(20)]
-    assert not ahead.put_nowait(b"late")
+    assert not queue.put_nowait(b"late")
 
 
-async def test_of_several_who_wait_for_room_nobody_is_forgotten() -> None:
-    ahead, taken = BoundedQueue[bytes](1, 10, len), set[bytes]()
+async def test_every_waiting_writer_gets_its_turn() -> None:
+    queue, taken = BoundedQueue[bytes](1, 10, len), set[bytes]()
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             for n in range(5):
-                tasks.start_soon(ahead.put, b"%d" % n)
+                tasks.start_soon(queue.put, b"%d" % n)
             while len(taken) < 5:
-                await settled()
-                taken.add(await anext(ahead))
+                await run_other_tasks()
+                taken.add(await anext(queue))
 
 
-async def test_what_finds_no_room_is_left_out_be_it_by_number_or_by_bytes() -> None:
+async def test_items_beyond_the_bound_of_number_or_bytes_are_dropped() -> None:
     few, small = BoundedQueue[bytes](2, 1_000, len), BoundedQueue[bytes](100, 10, len)
     assert [few.put_nowait(b"x") for _ in range(3)] == [True, True, False]
     assert [small.put_nowait(LARGE) for _ in range(2)] == [True, False]
@@ -61,24 +61,24 @@ async def test_what_finds_no_room_is_left_out_be_it_by_number_or_by_bytes() -> N
 
 
 @pytest.mark.parametrize("pieces", [{}, {"r": "cb.live.acme.r.*.model.delta"}])
-async def test_for_a_reader_who_takes_nothing_little_is_kept(pieces: dict[str, str]) -> None:
-    made, blocked = 0, anyio.Event()
+async def test_a_response_to_a_blocked_reader_buffers_a_bounded_number_of_bytes(pieces: dict[str, str]) -> None:
+    frames_produced, blocked = 0, anyio.Event()
 
-    class NoSubscription:
+    class Subscription:
         async def unsubscribe(self) -> None: ...
 
-    class Silent:
+    class SilentLog:
         @property
         def nc(self) -> Any:
             return self
 
         async def subscribe(self, *_: Any, **__: Any) -> Any:
-            return NoSubscription()
+            return Subscription()
 
     async def frames() -> AsyncGenerator[bytes]:
-        nonlocal made
+        nonlocal frames_produced
         while True:
-            made += 1
+            frames_produced += 1
             yield LARGE
 
     async def may() -> bool:
@@ -93,12 +93,12 @@ async def test_for_a_reader_who_takes_nothing_little_is_kept(pieces: dict[str, s
             blocked.set()
             await anyio.sleep_forever()
 
-    log: Any = Silent()
+    log: Any = SilentLog()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Live(log, frames, may, lambda: None, pieces), {"type": "http"}, receive, send)
         with anyio.fail_after(PATIENCE_S):
             await blocked.wait()
-        await settled()
-        # One is being written, one waits, and one is at hand.
-        assert made * len(LARGE) <= live.BYTES_AHEAD + 3 * len(LARGE)
+        await run_other_tasks()
+        # Beyond the bound, one frame is being sent, one is in the queue and one waits for room.
+        assert frames_produced * len(LARGE) <= live.BYTES_AHEAD + 3 * len(LARGE)
         tasks.cancel_scope.cancel()

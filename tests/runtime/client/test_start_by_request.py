@@ -1,4 +1,4 @@
-"""`callboard start` as users who may not use JetStream: the one in `deploy/README.md`, and one who may do nothing."""
+"""`callboard start` by users without rights for JetStream, such as the user of `deploy/README.md`."""
 
 import re
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ INBOX = {"CALLBOARD_NATS_INBOX_PREFIX": "_INBOX_starter"}
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """A server with the user of the page and the runtime's, and a worker."""
+    """A server with the documented user and the user of the runtime, and a worker."""
     page = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
     found = re.search(r"^\{ user: starter.*?\} \}$", page, re.DOTALL | re.MULTILINE)
     assert found
@@ -37,7 +37,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
             yield url
 
 
-async def test_the_user_of_the_page_starts_runs(url: str, tmp_path: Path) -> None:
+async def test_the_documented_user_without_jetstream_starts_runs(url: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     args = ["start", "--nats", url, *place.one({"text": "x"}), "--run-id", "mine"]
     done = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
@@ -50,7 +50,7 @@ async def test_the_user_of_the_page_starts_runs(url: str, tmp_path: Path) -> Non
     assert refused.exit_code == exits.FAILED, refused.output
 
 
-async def test_what_is_denied_is_named_with_the_setting(url: str, tmp_path: Path) -> None:
+async def test_a_denied_subject_is_reported_with_the_setting(url: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
     args = ["start", "--nats", url, *place.one({"text": "x"})]
     denied = await to_thread.run_sync(lambda: place.here(*args, env=STARTER))

@@ -1,4 +1,4 @@
-"""Which worker performs the runs of an entry point, as beats report who has its code."""
+"""Which worker executes the runs of an entry point, by the code that each worker reports."""
 
 import pytest
 
@@ -29,20 +29,20 @@ def hosts(**others: dict[str, list[str]]) -> CodeHosts:
         ({"gone": {"shop:refund": [OLD]}}, "shop:refund", OLD, ""),
     ],
 )
-def test_the_same_digest_comes_first_and_then_this_worker(
+def test_a_worker_with_the_same_digest_is_preferred_and_then_this_worker(
     others: dict[str, dict[str, list[str]]], entry: str, digest: str, home: str
 ) -> None:
     assert hosts(**others).home(entry, digest, LIVE) == home
 
 
-def test_the_last_worker_with_an_entry_point_is_known_after_it_is_gone() -> None:
+def test_the_last_worker_with_an_entry_point_is_remembered() -> None:
     found = hosts(there={"shop:refund": [OLD]})
     assert found.differ
     found.forget("there")
     assert (found.differ, found.last("shop:refund"), found.last("shop:gift")) == (False, "there", "")
 
 
-def test_a_changed_digest_is_a_change() -> None:
+def test_only_a_report_with_other_digests_is_a_change() -> None:
     found = hosts()
     code = {"shop:order": [OLD[:SHORT]]}
     assert [found.report("there", code), found.report("there", code), found.report("there", {})] == [True, False, True]

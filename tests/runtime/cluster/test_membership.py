@@ -1,4 +1,4 @@
-"""Whom a new worker waits for: nobody where nobody listens, as long as others may be on their way, and no longer."""
+"""How long a new worker waits for the other workers of its cluster."""
 
 from math import inf
 from pathlib import Path
@@ -15,7 +15,7 @@ LONG_S = 3_600.0
 
 
 class Member:
-    """A worker among others, on a connection of its own."""
+    """A worker with a separate connection."""
 
     def __init__(self, membership: Membership, changed: anyio.Event) -> None:
         self.membership = membership
@@ -39,13 +39,13 @@ async def member(tasks: anyio.abc.TaskGroup, url: str, name: str, *waits: float,
     return joined
 
 
-async def test_where_nobody_listens_nobody_is_waited_for(tmp_path: Path) -> None:
+async def test_a_worker_waits_for_others_only_if_the_server_has_subscribers(tmp_path: Path) -> None:
     async with AccountServer(tmp_path) as server, anyio.create_task_group() as tasks:
         first = await member(tasks, server.url, "first", LONG_S, 0.0)
         with anyio.fail_after(PATIENCE_S):
             await first.changed.wait()
         assert first.membership.live() == {"first"}
-        # Who listens is waited for: until it answers.
+        # The second worker waits until the first, which is subscribed, answers.
         second = await member(tasks, server.url, "second", LONG_S, 0.0)
         with anyio.fail_after(PATIENCE_S):
             await second.changed.wait()
@@ -53,7 +53,7 @@ async def test_where_nobody_listens_nobody_is_waited_for(tmp_path: Path) -> None
         tasks.cancel_scope.cancel()
 
 
-async def test_whoever_may_be_on_the_way_is_waited_for_though_nobody_listens(tmp_path: Path) -> None:
+async def test_a_worker_waits_for_expected_others_without_subscribers(tmp_path: Path) -> None:
     async with AccountServer(tmp_path) as server, anyio.create_task_group() as tasks:
         first = await member(tasks, server.url, "first", LONG_S, LONG_S / 2)
         second = await member(tasks, server.url, "second", LONG_S, inf)
@@ -64,14 +64,14 @@ async def test_whoever_may_be_on_the_way_is_waited_for_though_nobody_listens(tmp
         tasks.cancel_scope.cancel()
 
 
-async def test_workers_of_another_stream_are_no_members_and_are_reported_once(tmp_path: Path) -> None:
+async def test_a_worker_of_another_stream_is_reported_once_and_not_counted(tmp_path: Path) -> None:
     """As in two JetStream domains of one account: each stream needs all of its partitions read."""
     async with AccountServer(tmp_path) as server, anyio.create_task_group() as tasks:
         with capture_logs() as logs:
             first = await member(tasks, server.url, "first", 0.0, store="hub")
             with anyio.fail_after(PATIENCE_S):
                 await first.changed.wait()
-            # Its hello has been heard when a worker of the same stream, which says it later, is known.
+            # The first worker has read this hello when it knows a worker that says hello later.
             strange = await member(tasks, server.url, "strange", 0.0, store="leaf")
             with anyio.fail_after(PATIENCE_S):
                 await strange.changed.wait()
@@ -82,6 +82,6 @@ async def test_workers_of_another_stream_are_no_members_and_are_reported_once(tm
             with anyio.fail_after(PATIENCE_S):
                 await first.changed.wait()
         assert first.membership.live() == {"first", "older"}
-        told = [entry for entry in logs if "uses another stream" in entry["event"]]
-        assert [entry["other_store"] for entry in told if entry["worker"] == "strange"] == ["leaf"]
+        reports = [entry for entry in logs if "uses another stream" in entry["event"]]
+        assert [entry["other_store"] for entry in reports if entry["worker"] == "strange"] == ["leaf"]
         tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Watching code: a change is told once, after the files rest."""
+"""Watching code: a change is reported once, after the files stop changing."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from callboard.runtime.hosting import code_loader
 from callboard.runtime.hosting.code_loader import Stamp, code_changes
 
 
-def _looks(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> list[int]:
-    """Have each look at the files see the next size; return the sizes that no look has seen yet."""
+def _return_sizes(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> list[int]:
+    """Have each poll of the files see the next size; return the list of the remaining sizes."""
     left = list(sizes)
 
     def look(_targets: object) -> Stamp:
@@ -20,8 +20,8 @@ def _looks(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> list[int]:
     return left
 
 
-async def test_a_change_is_told_once_its_files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = _looks(monkeypatch, [1, 1, 2, 3, 3, 3, 4, 4, 5])
+async def test_a_change_is_reported_once_after_the_files_stop_changing(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = _return_sizes(monkeypatch, [1, 1, 2, 3, 3, 3, 4, 4, 5])
     changes = code_changes(["a.py"])
     await anext(changes)
     assert left == [3, 4, 4, 5]
@@ -30,9 +30,7 @@ async def test_a_change_is_told_once_its_files_rest(monkeypatch: pytest.MonkeyPa
     await changes.aclose()
 
 
-async def test_files_beside_the_code_that_it_imports_are_watched(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_imported_files_are_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(code_loader, "POLL_S", 0)
     code, beside = tmp_path / "watched_play.py", tmp_path / "beside_watched.py"
     code.write_text("import beside_watched\n")

@@ -1,4 +1,4 @@
-"""Imported code: its files are read once, and again when one has changed; a thread that imports it gets all of it."""
+"""Imported code: its files are read once, and again after a change; another thread never gets a part of a module."""
 
 import sys
 from importlib import import_module
@@ -45,8 +45,8 @@ def test_files_are_read_again_when_the_package_has_changed(tmp_path: Path, monke
 def test_a_thread_that_imports_a_file_waits_until_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosted, "HOSTED", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
-    reached, goes_on = Event(), Event()
-    monkeypatch.setattr(hosted, "events_of_the_test", (reached, goes_on), raising=False)
+    loading_began, may_continue = Event(), Event()
+    monkeypatch.setattr(hosted, "events_of_the_test", (loading_began, may_continue), raising=False)
     (tmp_path / "half_loaded.py").write_text(
         "from callboard.languages.python.hosted import events_of_the_test\n"
         "events_of_the_test[0].set()\nevents_of_the_test[1].wait()\n" + PLAY
@@ -56,10 +56,10 @@ def test_a_thread_that_imports_a_file_waits_until_it_is_loaded(tmp_path: Path, m
     importing = Thread(target=lambda: found.append(hasattr(import_module("half_loaded"), "one")))
     try:
         loading.start()
-        reached.wait()
+        loading_began.wait()
         importing.start()
-        importing.join(0.2)  # would be over at once if it read what is there so far
-        goes_on.set()
+        importing.join(0.2)  # would end at once if it got the partly loaded module
+        may_continue.set()
         loading.join()
         importing.join()
         assert found == [True]

@@ -1,4 +1,4 @@
-"""Collections: what is spawned is taken up in the order in which it settles, and a cancellation is told once."""
+"""Collections return tasks in the order in which they settle, and a cancellation once."""
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled, Ok
@@ -6,7 +6,7 @@ from callboard.runtime.interpreter.collection import StageCollection
 from callboard.runtime.interpreter.driver import Driver, DriverTask, Wait
 
 
-def test_settled_work_is_taken_up_in_order() -> None:
+def test_tasks_are_returned_in_the_order_in_which_they_settle() -> None:
     driver = Driver()
     waits = [Wait(driver) for _ in range(3)]
 
@@ -34,10 +34,10 @@ def test_settled_work_is_taken_up_in_order() -> None:
     assert root.settled == Ok([2, 0, 1])
 
 
-def test_a_cancellation_is_told_and_enters_nothing() -> None:
+def test_a_cancellation_is_returned_once_and_later_results_follow() -> None:
     driver = Driver()
     wait = Wait(driver)
-    seen: list[object] = []
+    results: list[object] = []
 
     async def work() -> str:
         await wait
@@ -47,18 +47,18 @@ def test_a_cancellation_is_told_and_enters_nothing() -> None:
         async with StageCollection(driver) as collection:
             collection.add(driver.spawn(work()))
             for _ in range(2):
-                seen.append(await collection.next())
+                results.append(await collection.next())
         return "left"
 
     root = driver.start(main())
     driver.run()
     driver.cancel(root, Failure("cancelled"))
     driver.run()
-    [cancelled] = seen
+    [cancelled] = results
     assert isinstance(cancelled, Cancelled)
     assert cancelled.cause == Failure("cancelled")
     wait.wake()
     driver.run()
-    assert isinstance(seen[1], DriverTask)
-    assert seen[1].settled == Ok("done")
+    assert isinstance(results[1], DriverTask)
+    assert results[1].settled == Ok("done")
     assert root.settled == Ok("left")

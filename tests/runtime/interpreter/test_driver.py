@@ -18,8 +18,8 @@ from callboard.runtime.interpreter.driver import ORPHANED, CoroutineDropped, Dri
 STOP = Failure("stop", type="cancellation")
 
 
-class Stand:
-    """A driver with named places to stand at, and notes of what happened."""
+class Harness:
+    """A driver with named waits, and notes of the events."""
 
     def __init__(self) -> None:
         self.driver = Driver()
@@ -27,28 +27,28 @@ class Stand:
         self.waits: dict[str, Wait] = {}
         self.given_up: dict[str, str] = {}
 
-    async def at(self, name: str) -> str:
-        """Stand at a place until it is woken."""
+    async def wait_at(self, name: str) -> str:
+        """Wait until the name is woken."""
         wait = self.waits[name] = Wait(self.driver, lambda cause: self.given_up.update({name: cause.code}))
         return await wait
 
     def wake(self, *names: str) -> None:
-        """Wake several places, and then run."""
+        """Wake these waits, and run."""
         for name in names:
             self.waits[name].wake(name)
         self.driver.run()
 
-    async def noting(self, name: str) -> str:
-        """Stand at a place, and note how it was left."""
+    async def wait_and_note(self, name: str) -> str:
+        """Wait, and note a result as +name, a cancellation as -name."""
         try:
-            found = await self.at(name)
+            found = await self.wait_at(name)
         except Cancelled:
             self.notes.append(f"-{name}")
             raise
         self.notes.append(f"+{name}")
         return found
 
-    def play(self, body: Callable[[], Awaitable[object]]) -> DriverTask[object]:
+    def start(self, body: Callable[[], Awaitable[object]]) -> DriverTask[object]:
         async def root() -> object:
             return await body()
 
@@ -58,356 +58,356 @@ class Stand:
 
 
 def test_tasks_run_in_the_order_in_which_they_were_woken() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> None:
-        await stand.driver.join(*[stand.driver.spawn(stand.noting(name)) for name in "abcd"])
+        await harness.driver.join(*[harness.driver.spawn(harness.wait_and_note(name)) for name in "abcd"])
 
-    task = stand.play(body)
-    stand.wake("c", "a", "d")
-    stand.wake("b")
-    assert stand.notes == ["+c", "+a", "+d", "+b"]
+    task = harness.start(body)
+    harness.wake("c", "a", "d")
+    harness.wake("b")
+    assert harness.notes == ["+c", "+a", "+d", "+b"]
     assert task.settled == Ok(None)
 
 
-def test_a_spawned_task_starts_after_its_parent_stands_still() -> None:
-    stand = Stand()
+def test_a_spawned_task_starts_when_its_parent_waits() -> None:
+    harness = Harness()
 
     async def child(name: str) -> None:
-        stand.notes.append(name)
+        harness.notes.append(name)
 
     async def body() -> None:
-        tasks = [stand.driver.spawn(child(name)) for name in ("one", "two")]
-        stand.notes.append("parent")
-        await stand.driver.join(*tasks)
+        tasks = [harness.driver.spawn(child(name)) for name in ("one", "two")]
+        harness.notes.append("parent")
+        await harness.driver.join(*tasks)
 
-    stand.play(body)
-    assert stand.notes == ["parent", "one", "two"]
+    harness.start(body)
+    assert harness.notes == ["parent", "one", "two"]
 
 
 def test_join_returns_results_in_the_order_of_its_arguments() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> object:
-        tasks = [stand.driver.spawn(stand.noting(name)) for name in "ab"]
-        stand.driver.cancel(tasks[1], STOP, "me")
-        return await stand.driver.join(tasks[1], tasks[0], tasks[0])
+        tasks = [harness.driver.spawn(harness.wait_and_note(name)) for name in "ab"]
+        harness.driver.cancel(tasks[1], STOP, "me")
+        return await harness.driver.join(tasks[1], tasks[0], tasks[0])
 
-    task = stand.play(body)
+    task = harness.start(body)
     assert task.settled is None
-    stand.wake("a")
+    harness.wake("a")
     assert task.settled == Ok([Unwound(STOP, "me"), Ok("a"), Ok("a")])
 
 
 def test_join_of_nothing_and_of_settled_tasks_does_not_wait() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def quick() -> int:
         return 1
 
     async def body() -> object:
-        task = stand.driver.spawn(quick())
-        await stand.driver.join(task)
-        return [*await stand.driver.join(), *await stand.driver.join(task)]
+        task = harness.driver.spawn(quick())
+        await harness.driver.join(task)
+        return [*await harness.driver.join(), *await harness.driver.join(task)]
 
-    assert stand.play(body).settled == Ok([Ok(1)])
+    assert harness.start(body).settled == Ok([Ok(1)])
 
 
-def test_first_is_decided_by_who_settles_first() -> None:
-    stand = Stand()
+def test_first_returns_the_task_that_settles_first() -> None:
+    harness = Harness()
 
     async def body() -> object:
-        tasks = [stand.driver.spawn(stand.noting(name)) for name in "abc"]
-        first = await stand.driver.first(*tasks)
-        again = await stand.driver.first(*tasks)
+        tasks = [harness.driver.spawn(harness.wait_and_note(name)) for name in "abc"]
+        first = await harness.driver.first(*tasks)
+        again = await harness.driver.first(*tasks)
         assert again is first
         return first.settled
 
-    task = stand.play(body)
-    stand.wake("b", "a")
+    task = harness.start(body)
+    harness.wake("b", "a")
     assert task.settled == Ok(Ok("b"))
 
 
 def test_first_of_nothing_is_refused() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> None:
-        await stand.driver.first()
+        await harness.driver.first()
 
     with pytest.raises(ValueError, match="at least one task"):
-        stand.play(body)
+        harness.start(body)
 
 
 def test_cancel_interrupts_leaves_first() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def branch(name: str, *children: str) -> None:
-        tasks = [stand.driver.spawn(stand.noting(child)) for child in children]
+        tasks = [harness.driver.spawn(harness.wait_and_note(child)) for child in children]
         try:
-            await stand.driver.join(*tasks)
+            await harness.driver.join(*tasks)
         except Cancelled as cancelled:
-            stand.notes.append(f"-{name} {cancelled.cause.code} {cancelled.owner}")
+            harness.notes.append(f"-{name} {cancelled.cause.code} {cancelled.owner}")
             raise
 
     async def body() -> object:
-        left = stand.driver.spawn(branch("left", "a", "b"))
-        right = stand.driver.spawn(branch("right", "c"))
-        await stand.at("go")
-        stand.driver.cancel(left, STOP, "me")
-        return await stand.driver.join(left, right)
+        left = harness.driver.spawn(branch("left", "a", "b"))
+        right = harness.driver.spawn(branch("right", "c"))
+        await harness.wait_at("go")
+        harness.driver.cancel(left, STOP, "me")
+        return await harness.driver.join(left, right)
 
-    task = stand.play(body)
-    stand.wake("go")
-    assert stand.notes == ["-a", "-b", "-left stop me"]
-    assert stand.given_up == {"a": "stop", "b": "stop"}
-    stand.wake("c")
+    task = harness.start(body)
+    harness.wake("go")
+    assert harness.notes == ["-a", "-b", "-left stop me"]
+    assert harness.given_up == {"a": "stop", "b": "stop"}
+    harness.wake("c")
     assert task.settled == Ok([Unwound(STOP, "me"), Ok(None)])
 
 
 def test_cancelling_the_root_unwinds_everything() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> None:
-        stand.driver.spawn(stand.noting("a"))
-        await stand.noting("root")
+        harness.driver.spawn(harness.wait_and_note("a"))
+        await harness.wait_and_note("root")
 
-    task = stand.play(body)
-    stand.driver.cancel(task, STOP)
-    stand.driver.run()
-    assert stand.notes == ["-a", "-root"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.driver.run()
+    assert harness.notes == ["-a", "-root"]
     assert task.settled == Unwound(STOP, None)
 
 
 def test_a_second_interruption_does_nothing() -> None:
-    stand = Stand()
+    harness = Harness()
 
-    async def cleaning() -> None:
+    async def body() -> None:
         try:
-            await stand.at("work")
+            await harness.wait_at("work")
         finally:
-            async with stand.driver.shield():
-                await stand.noting("first clean-up")
-            stand.notes.append(await stand.at("second clean-up"))
+            async with harness.driver.shield():
+                await harness.wait_and_note("first clean-up")
+            harness.notes.append(await harness.wait_at("second clean-up"))
 
-    task = stand.play(cleaning)
-    stand.driver.cancel(task, STOP, "first")
-    stand.driver.run()
-    stand.driver.cancel(task, Failure("other"), "second")
-    stand.wake("first clean-up")
-    stand.driver.cancel(task, Failure("other"), "third")
-    stand.wake("second clean-up")
-    assert stand.notes == ["+first clean-up", "second clean-up"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP, "first")
+    harness.driver.run()
+    harness.driver.cancel(task, Failure("other"), "second")
+    harness.wake("first clean-up")
+    harness.driver.cancel(task, Failure("other"), "third")
+    harness.wake("second clean-up")
+    assert harness.notes == ["+first clean-up", "second clean-up"]
     assert task.settled == Unwound(STOP, "first")
 
 
 def test_a_settled_task_cannot_be_cancelled() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> str:
         return "done"
 
-    task = stand.play(body)
-    stand.driver.cancel(task, STOP)
-    stand.driver.run()
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.driver.run()
     assert task.settled == Ok("done")
 
 
 def test_a_shielded_block_is_finished_before_the_interruption() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> None:
-        async with stand.driver.shield(), stand.driver.shield():
-            await stand.noting("one")
-            await stand.noting("two")
-        await stand.noting("open")
+        async with harness.driver.shield(), harness.driver.shield():
+            await harness.wait_and_note("one")
+            await harness.wait_and_note("two")
+        await harness.wait_and_note("open")
 
-    task = stand.play(body)
-    stand.driver.cancel(task, STOP)
-    stand.wake("one")
-    stand.wake("two")
-    assert stand.notes == ["+one", "+two", "-open"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.wake("one")
+    harness.wake("two")
+    assert harness.notes == ["+one", "+two", "-open"]
     assert task.settled == Unwound(STOP, None)
 
 
-def test_what_a_shielded_block_spawns_is_shielded_too() -> None:
-    stand = Stand()
+def test_a_task_spawned_in_a_shielded_block_is_shielded() -> None:
+    harness = Harness()
 
     async def body() -> None:
-        async with stand.driver.shield():
-            early = stand.driver.spawn(stand.noting("early"))
-            await stand.noting("pause")
-            late = stand.driver.spawn(stand.noting("late"))
-            await stand.driver.join(early, late)
-        await stand.noting("open")
+        async with harness.driver.shield():
+            early = harness.driver.spawn(harness.wait_and_note("early"))
+            await harness.wait_and_note("pause")
+            late = harness.driver.spawn(harness.wait_and_note("late"))
+            await harness.driver.join(early, late)
+        await harness.wait_and_note("open")
 
-    task = stand.play(body)
-    stand.driver.cancel(task, STOP)
-    stand.wake("pause")
-    stand.wake("early", "late")
-    assert stand.notes == ["+pause", "+early", "+late", "-open"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.wake("pause")
+    harness.wake("early", "late")
+    assert harness.notes == ["+pause", "+early", "+late", "-open"]
     assert task.settled == Unwound(STOP, None)
 
 
-def test_what_outlives_its_shielded_block_is_cancelled_then() -> None:
-    stand = Stand()
+def test_a_task_that_outlives_its_shielded_block_is_cancelled_at_its_end() -> None:
+    harness = Harness()
 
     async def body() -> None:
-        async with stand.driver.shield():
-            stand.driver.spawn(stand.noting("child"))
-            await stand.noting("inside")
-        await stand.noting("outside")
+        async with harness.driver.shield():
+            harness.driver.spawn(harness.wait_and_note("child"))
+            await harness.wait_and_note("inside")
+        await harness.wait_and_note("outside")
 
-    task = stand.play(body)
-    stand.driver.cancel(task, STOP)
-    stand.driver.run()
-    assert stand.notes == []
-    stand.wake("inside")
-    assert stand.notes == ["+inside", "-child", "-outside"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.driver.run()
+    assert harness.notes == []
+    harness.wake("inside")
+    assert harness.notes == ["+inside", "-child", "-outside"]
     assert task.settled == Unwound(STOP, None)
 
 
 def test_a_task_spawned_in_a_clean_up_is_not_interrupted() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> None:
         try:
-            await stand.at("work")
+            await harness.wait_at("work")
         finally:
-            async with stand.driver.shield():
-                await stand.driver.join(stand.driver.spawn(stand.noting("helper")))
+            async with harness.driver.shield():
+                await harness.driver.join(harness.driver.spawn(harness.wait_and_note("helper")))
 
-    task = stand.play(body)
-    stand.driver.cancel(task, STOP)
-    stand.driver.run()
-    stand.wake("helper")
-    assert stand.notes == ["+helper"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.driver.run()
+    harness.wake("helper")
+    assert harness.notes == ["+helper"]
     assert task.settled == Unwound(STOP, None)
 
 
-def test_orphans_are_cancelled_and_waited_for() -> None:
-    stand = Stand()
+def test_child_tasks_are_cancelled_at_the_end_of_their_parent_which_waits_for_them() -> None:
+    harness = Harness()
     causes: list[str] = []
 
     async def orphan() -> None:
         try:
-            await stand.at("orphan")
+            await harness.wait_at("orphan")
         except Cancelled as cancelled:
             causes.append(cancelled.cause.code)
-            async with stand.driver.shield():
-                await stand.at("clean-up")
+            async with harness.driver.shield():
+                await harness.wait_at("clean-up")
             raise
 
     async def body() -> str:
-        stand.driver.spawn(orphan())
-        await stand.at("go")
+        harness.driver.spawn(orphan())
+        await harness.wait_at("go")
         return "result"
 
-    task = stand.play(body)
-    stand.wake("go")
+    task = harness.start(body)
+    harness.wake("go")
     assert causes == [ORPHANED.code]
     assert task.settled is None
-    stand.wake("clean-up")
+    harness.wake("clean-up")
     assert task.settled == Ok("result")
 
 
 def test_a_woken_task_keeps_its_value_and_is_interrupted_at_its_next_wait() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def child() -> None:
-        stand.notes.append(await stand.at("value"))
-        await stand.noting("next")
+        harness.notes.append(await harness.wait_at("value"))
+        await harness.wait_and_note("next")
 
     async def body() -> object:
-        task = stand.driver.spawn(child())
-        await stand.at("go")
-        stand.driver.cancel(task, STOP)
-        return await stand.driver.join(task)
+        task = harness.driver.spawn(child())
+        await harness.wait_at("go")
+        harness.driver.cancel(task, STOP)
+        return await harness.driver.join(task)
 
-    task = stand.play(body)
-    # Both are woken before either runs: the value is the child's already when it is cancelled.
-    stand.wake("go", "value")
-    assert stand.notes == ["value", "-next"]
+    task = harness.start(body)
+    # Both are woken before either runs, so the child has its value when it is cancelled.
+    harness.wake("go", "value")
+    assert harness.notes == ["value", "-next"]
     assert task.settled == Ok([Unwound(STOP, None)])
 
 
 def test_a_value_that_comes_after_the_interruption_is_dropped() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> object:
-        task = stand.driver.spawn(stand.noting("value"))
-        await stand.at("go")
-        stand.driver.cancel(task, STOP)
-        return await stand.driver.join(task)
+        task = harness.driver.spawn(harness.wait_and_note("value"))
+        await harness.wait_at("go")
+        harness.driver.cancel(task, STOP)
+        return await harness.driver.join(task)
 
-    stand.play(body)
-    value = stand.waits["value"]
-    stand.wake("go")
+    harness.start(body)
+    value = harness.waits["value"]
+    harness.wake("go")
     value.wake("too late")
-    stand.driver.run()
-    assert stand.notes == ["-value"]
+    harness.driver.run()
+    assert harness.notes == ["-value"]
 
 
-def test_nobody_goes_on_who_is_about_to_be_interrupted() -> None:
-    """A cancelled task that waits for several is not woken by the first, while another still cleans up."""
-    stand = Stand()
+def test_a_cancelled_task_is_not_resumed_by_the_first_of_several_results() -> None:
+    """The other child of the cancelled task still cleans up when the first settles."""
+    harness = Harness()
 
     async def slow() -> str:
         try:
-            await stand.at("slow")
+            await harness.wait_at("slow")
         finally:
-            async with stand.driver.shield():
-                await stand.noting("clean-up")
+            async with harness.driver.shield():
+                await harness.wait_and_note("clean-up")
         return ""
 
-    async def racing() -> None:
-        await stand.driver.first(stand.driver.spawn(slow()), stand.driver.spawn(stand.noting("quick")))
-        stand.notes.append("went on")
+    async def body() -> None:
+        await harness.driver.first(harness.driver.spawn(slow()), harness.driver.spawn(harness.wait_and_note("quick")))
+        harness.notes.append("went on")
 
-    task = stand.play(racing)
-    stand.driver.cancel(task, STOP)
-    stand.driver.run()
-    stand.wake("clean-up")
-    assert stand.notes == ["-quick", "+clean-up"]
+    task = harness.start(body)
+    harness.driver.cancel(task, STOP)
+    harness.driver.run()
+    harness.wake("clean-up")
+    assert harness.notes == ["-quick", "+clean-up"]
     assert task.settled == Unwound(STOP, None)
 
 
 def test_a_cancelled_task_that_never_ran_is_still_begun_and_interrupted() -> None:
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> object:
-        task = stand.driver.spawn(stand.noting("child"))
-        stand.driver.cancel(task, STOP)
-        return await stand.driver.join(task)
+        task = harness.driver.spawn(harness.wait_and_note("child"))
+        harness.driver.cancel(task, STOP)
+        return await harness.driver.join(task)
 
-    assert stand.play(body).settled == Ok([Unwound(STOP, None)])
-    assert stand.notes == ["-child"]
+    assert harness.start(body).settled == Ok([Unwound(STOP, None)])
+    assert harness.notes == ["-child"]
 
 
-def test_a_fault_of_a_coroutine_passes_through() -> None:
-    stand = Stand()
+def test_an_exception_of_a_coroutine_is_raised_by_the_driver() -> None:
+    harness = Harness()
 
     async def body() -> None:
         raise LookupError("a fault")
 
     with pytest.raises(LookupError, match="a fault"):
-        stand.play(body)
+        harness.start(body)
 
 
-def test_awaiting_what_is_not_of_the_stage_is_refused() -> None:
+def test_awaiting_a_foreign_awaitable_is_refused() -> None:
     class Foreign:
         def __await__(self) -> Generator[int, None, None]:
             yield 42
 
-    stand = Stand()
+    harness = Harness()
 
     async def body() -> None:
         await Foreign()
 
     with pytest.raises(TypeError, match="not of the stage"):
-        stand.play(body)
+        harness.start(body)
 
 
-def test_the_stage_is_only_for_the_interpreters_own_coroutines() -> None:
+def test_spawning_outside_of_a_task_is_refused() -> None:
     driver = Driver()
 
     async def stranger() -> None: ...
@@ -418,34 +418,34 @@ def test_the_stage_is_only_for_the_interpreters_own_coroutines() -> None:
     coro.close()
 
 
-def test_closing_gives_up_coroutines_without_their_clean_up() -> None:
-    """A run that is given up says nothing more, and leaves nothing behind for the garbage collector to complain of."""
-    stand = Stand()
+def test_a_dropped_driver_closes_coroutines_without_clean_up() -> None:
+    """The garbage collector then finds no coroutine that was never awaited."""
+    harness = Harness()
 
     async def never_run() -> None:
-        stand.notes.append("ran")
+        harness.notes.append("ran")
 
     async def child() -> None:
         try:
-            await stand.at("work")
+            await harness.wait_at("work")
         finally:
-            async with stand.driver.shield():
-                await stand.at("clean-up")
-                stand.notes.append("cleaned up")
+            async with harness.driver.shield():
+                await harness.wait_at("clean-up")
+                harness.notes.append("cleaned up")
 
     async def body() -> None:
-        stand.driver.spawn(child())
-        await stand.at("go")
-        stand.driver.spawn(never_run())
+        harness.driver.spawn(child())
+        await harness.wait_at("go")
+        harness.driver.spawn(never_run())
 
-    stand.play(body)
-    stand.waits["go"].wake()
-    stand.driver.drop()
-    stand.driver.run()
-    del stand.driver
+    harness.start(body)
+    harness.waits["go"].wake()
+    harness.driver.drop()
+    harness.driver.run()
+    del harness.driver
     gc.collect()
-    assert stand.notes == []
-    assert "clean-up" not in stand.waits
+    assert harness.notes == []
+    assert "clean-up" not in harness.waits
 
 
 # -- deep trees -------------------------------------------------------------------------------------------------------
@@ -454,8 +454,8 @@ DEEP = 5_000
 """Levels of tasks, far beyond Python's stack."""
 
 
-class Recursive(Driver):
-    """The order of interruptions as it is meant: by recursion over the tree."""
+class RecursiveDriver(Driver):
+    """The specification of the order of interruptions: a recursion over the tree."""
 
     def cancel(self, task: DriverTask[Any], cause: Failure, owner: object = None) -> None:
         if task.settled is None and task.interruption is None:
@@ -474,7 +474,7 @@ class Recursive(Driver):
 
 @dataclass(frozen=True)
 class Branch:
-    """A task to be spawned: inside a shield or not, ending before what it spawned or waiting for it."""
+    """A task to be spawned: ``shielded`` or not, and whether it ``ends`` before its children do."""
 
     below: tuple["Branch", ...] = ()
     shielded: bool = False
@@ -488,8 +488,8 @@ BRANCHES = st.recursive(
 )
 
 
-class Grown:
-    """A tree of tasks, each standing at a place of its own, and notes of all that happens to them."""
+class TaskTree:
+    """A tree of waiting tasks, and notes of the events of each."""
 
     def __init__(self, driver: Driver, tree: Branch) -> None:
         self.driver = driver
@@ -503,15 +503,15 @@ class Grown:
         try:
             if branch.shielded:
                 async with self.driver.shield():
-                    await self.stand(branch, name)
-            await self.stand(branch, name)
+                    await self.spawn_and_wait(branch, name)
+            await self.spawn_and_wait(branch, name)
         except Cancelled as cancelled:
             self.notes.append(f"cancelled {name}: {cancelled.cause.code}")
             raise
         finally:
             self.notes.append(f"left {name}")
 
-    async def stand(self, branch: Branch, name: str) -> None:
+    async def spawn_and_wait(self, branch: Branch, name: str) -> None:
         for index, below in enumerate(branch.below):
             inner = f"{name}.{index}" if f"{name}.{index}" not in self.tasks else f"{name}.{index}'"
             self.tasks[inner] = self.driver.spawn(self.task(below, inner))
@@ -520,8 +520,8 @@ class Grown:
             wait = self.waits[name] = Wait(self.driver, lambda _cause: self.notes.append(f"given up {name}"))
             await wait
 
-    def happen(self, steps: list[tuple[str, int]]) -> list[str]:
-        """Cancel and wake tasks, drop the rest, and return what was noted."""
+    def apply_steps(self, steps: list[tuple[str, int]]) -> list[str]:
+        """Cancel and wake tasks, drop the rest, and return the notes."""
         for verb, number in steps:
             name = list(self.tasks)[number % len(self.tasks)]
             if verb == "cancel":
@@ -539,34 +539,34 @@ class Grown:
     tree=BRANCHES,
     steps=st.lists(st.tuples(st.sampled_from(["cancel", "wake"]), st.integers(0, 40)), min_size=1, max_size=8),
 )
-def test_the_order_is_that_of_a_recursion_over_the_tree(tree: Branch, steps: list[tuple[str, int]]) -> None:
-    assert Grown(Driver(), tree).happen(steps) == Grown(Recursive(), tree).happen(steps)
+def test_the_order_of_events_equals_that_of_a_recursive_driver(tree: Branch, steps: list[tuple[str, int]]) -> None:
+    assert TaskTree(Driver(), tree).apply_steps(steps) == TaskTree(RecursiveDriver(), tree).apply_steps(steps)
 
 
-def grown_deep(*, ends: bool = False) -> Grown:
+def deep_tree(*, ends: bool = False) -> TaskTree:
     tree = Branch()
     for _ in range(DEEP):
         tree = Branch((tree,), ends=ends)
-    return Grown(Driver(), tree)
+    return TaskTree(Driver(), tree)
 
 
-def test_tasks_nest_deeper_than_the_stack_of_python() -> None:
-    grown = grown_deep()
-    grown.driver.cancel(grown.tasks["0"], STOP)
-    grown.driver.run()
-    assert isinstance(grown.tasks["0"].settled, Unwound)
-    dropped = grown_deep()
+def test_tasks_may_nest_deeper_than_the_stack_of_python() -> None:
+    tree = deep_tree()
+    tree.driver.cancel(tree.tasks["0"], STOP)
+    tree.driver.run()
+    assert isinstance(tree.tasks["0"].settled, Unwound)
+    dropped = deep_tree()
     dropped.driver.drop()
     assert len(dropped.notes) == DEEP + 1
     assert dropped.notes[-1] == "left 0"
 
 
-def test_what_ended_early_settles_however_deep_it_stands() -> None:
-    grown = grown_deep(ends=True)
-    assert isinstance(grown.tasks["0"].settled, Ok)
+def test_deeply_nested_tasks_that_end_early_settle() -> None:
+    tree = deep_tree(ends=True)
+    assert isinstance(tree.tasks["0"].settled, Ok)
 
 
-class InPieces(Driver):
+class DriverInPieces(Driver):
     """A driver that returns after every piece because other runs are always due, and is called again at once."""
 
     def __init__(self) -> None:
@@ -581,7 +581,7 @@ class InPieces(Driver):
             self.pieces += 1
 
     def cancel(self, task: DriverTask[Any], cause: Failure, owner: object = None) -> None:
-        """Cancel in pieces, if that is done from outside."""
+        """Cancel in pieces, unless a task calls this."""
         if self._current is None:
             self._cancelling = self._cancel(task, cause, owner)
             self.run()
@@ -593,23 +593,25 @@ class InPieces(Driver):
     tree=BRANCHES,
     steps=st.lists(st.tuples(st.sampled_from(["cancel", "wake"]), st.integers(0, 40)), min_size=1, max_size=8),
 )
-def test_the_order_is_the_same_in_pieces(tree: Branch, steps: list[tuple[str, int]]) -> None:
-    # Each step of the plain driver is followed by a run, as each cancellation in pieces is one.
+def test_the_order_of_events_is_the_same_if_the_driver_returns_after_each_piece(
+    tree: Branch, steps: list[tuple[str, int]]
+) -> None:
+    # A cancellation in pieces runs the driver, so the plain driver runs after each step too.
     steps = [(verb, number | 1) for verb, number in steps]
-    assert Grown(Driver(), tree).happen(steps) == Grown(InPieces(), tree).happen(steps)
+    assert TaskTree(Driver(), tree).apply_steps(steps) == TaskTree(DriverInPieces(), tree).apply_steps(steps)
 
 
-def test_a_cancellation_of_many_tasks_returns_after_each_of_them() -> None:
-    stand, count = Stand(), 100
-    driver = stand.driver = InPieces()
+def test_a_cancellation_of_many_tasks_is_done_in_pieces() -> None:
+    harness, count = Harness(), 100
+    driver = harness.driver = DriverInPieces()
     ended: list[str] = []
 
     async def body() -> None:
-        await driver.join(*[driver.spawn(stand.noting(f"{k}")) for k in range(count)])
+        await driver.join(*[driver.spawn(harness.wait_and_note(f"{k}")) for k in range(count)])
 
-    task = stand.play(body)
+    task = harness.start(body)
     begun = driver.pieces
-    driver.cancel_in_pieces(task, STOP, lambda: ended.append(f"after {len(stand.given_up)}"))
+    driver.cancel_in_pieces(task, STOP, lambda: ended.append(f"after {len(harness.given_up)}"))
     driver.run()
     assert isinstance(task.settled, Unwound)
     assert ended == [f"after {count}"]

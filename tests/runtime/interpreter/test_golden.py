@@ -1,7 +1,6 @@
-"""Golden logs: runs recorded once and kept for ever. Each folds to the same views byte for byte, and replays.
+"""Golden logs: recorded runs that are never changed. Each folds to the same views byte for byte, and replays.
 
-What breaks one of these tests breaks what people have in their streams. `tests.maintenance.record_golden` records new
-ones.
+A change that breaks one of these tests breaks recorded runs of users. `tests.maintenance.record_golden` records logs.
 """
 
 import subprocess
@@ -38,7 +37,7 @@ def events_of(name: str) -> list[Event]:
 
 
 def replayed(events: Sequence[Event]) -> list[Event]:
-    """Replay a log with a sink that only looks; return what the replay states beyond the log.
+    """Replay a log without executing effects; return the events that the replay states beyond the log.
 
     :raises ReplayDiverged: if it does not follow the log
     """
@@ -64,8 +63,8 @@ def test_every_scenario_has_its_log() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_bytes_are_read_as_what_they_were(name: str) -> None:
-    """A field that is read as something else, or not at all, would not be written the same again."""
+def test_decoded_events_are_encoded_to_the_same_bytes(name: str) -> None:
+    """A field that is decoded as another type, or not decoded, would be encoded differently."""
     lines = golden_lines(name)
     events = [ev.decode_event(line) for line in lines]
     assert [ev.encode_event(event) for event in events] == lines
@@ -79,13 +78,13 @@ def test_the_views_are_the_same_byte_for_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_interpreter_asks_for_what_the_log_holds_and_nothing_else(name: str) -> None:
+def test_a_replay_states_exactly_the_events_of_the_log(name: str) -> None:
     assert replayed(events_of(name)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cut_anywhere_a_log_folds_and_replays(name: str) -> None:
-    """As the log of a run whose worker died there: what its replay states stands further down in the whole log."""
+def test_a_log_that_is_cut_after_any_event_folds_and_replays(name: str) -> None:
+    """Like a worker that takes over after that event: it states only events that the whole log has later."""
     events = events_of(name)
     folds = [make() for make in (*VIEWS.values(), Runs)]
     started = next(event.n for event in events if event.type == ev.RunStart.type)
@@ -94,13 +93,13 @@ def test_cut_anywhere_a_log_folds_and_replays(name: str) -> None:
             folding.apply(event)
             msgspec.json.encode(folding.view())
         if n >= started:
-            following = [_stated(one) for one in events[n:]]
-            strange = [one for one in map(_stated, replayed(events[:n])) if one not in following]
-            assert strange == [], f"after event {n}"
+            following = [_content_of(one) for one in events[n:]]
+            unexpected = [one for one in map(_content_of, replayed(events[:n])) if one not in following]
+            assert unexpected == [], f"after event {n}"
 
 
-def _stated(event: Event) -> tuple[str, str, bytes]:
-    """What an event states; a graph's end has times in it of which only the whole log can know."""
+def _content_of(event: Event) -> tuple[str, str, bytes]:
+    """The content of an event. The end of a graph has times, which differ if its log is cut."""
     payload = bytes(event.payload)
     if event.type == ev.RunEnd.type and event.run in ("golden-graph", "golden-stepped"):
         payload = msgspec.json.encode(timeless(msgspec.json.decode(payload)))
@@ -108,8 +107,8 @@ def _stated(event: Event) -> tuple[str, str, bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_log_that_was_tampered_with_diverges(name: str) -> None:
-    """Every fact and intent of the interpreter counts: with another payload the replay refuses the log, naming it."""
+def test_a_changed_payload_makes_the_replay_diverge(name: str) -> None:
+    """The divergence names the changed event, for every kind of fact and intent."""
     events = events_of(name)
     changed = 0
     for i, event in enumerate(events):
@@ -125,7 +124,7 @@ def test_a_log_that_was_tampered_with_diverges(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_results_projection_has_what_the_end_says(name: str) -> None:
+def test_the_results_projection_equals_the_end_of_the_run(name: str) -> None:
     events = events_of(name)
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)
@@ -133,12 +132,12 @@ def test_the_results_projection_has_what_the_end_says(name: str) -> None:
     assert (view.status, view.output, view.results, view.usage) == (end.status, end.output, end.results, end.usage)
 
 
-def test_spans_with_content_are_made_of_every_log() -> None:
+def test_every_log_folds_to_spans_with_content() -> None:
     for name in NAMES:
         fold(Spans(content=True), events_of(name))
 
 
-def test_no_log_is_written_twice() -> None:
+def test_a_golden_log_is_never_overwritten() -> None:
     before = {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
     command = [sys.executable, "-m", "tests.maintenance.record_golden", NAMES[0]]
     done = subprocess.run(command, cwd=GOLDEN.parents[1], capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
-"""Forks of the golden logs: gone on from behind any event, a run comes to the end that it came to when it was recorded.
+"""Forks of the golden logs: a fork after any event has the same end as the recorded run.
 
-What the world said is taken from the log: effects come to the outcome that they had, after as long, and people say what
-they said. Time is virtual, and the log in memory.
+Effects have their recorded outcomes and durations, and people give their recorded answers. Time is virtual, and the log
+is in memory.
 """
 
 from collections.abc import Sequence
@@ -41,15 +41,15 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class People(World):
-    """Those around a recorded run, who say to a fork of it what they said."""
+    """Sends the recorded answers and resumes of a run to its fork."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         super().__init__()
         self._resumed_by: dict[str, ev.RunResumed] = {}
         for event in events:
             match payload := ev.payload_of(event):
-                case ev.HumanAnswered(interaction=key, user_response=said):
-                    self.answers.setdefault(key, []).append(said)
+                case ev.HumanAnswered(interaction=key, user_response=requests):
+                    self.answers.setdefault(key, []).append(requests)
                 case ev.RunResumed():
                     self._resumed_by[event.path] = payload
                 case _:
@@ -61,12 +61,12 @@ class People(World):
 
 
 @dataclass
-class Revival(RunHarness):
-    """The harness with the languages that there are, for forks of one recorded run."""
+class ForkHarness(RunHarness):
+    """A harness with the real languages, for forks of one recorded run."""
 
     recorded: Sequence[Event] = field(default_factory=list[Event])
     admission: Admitted | None = None
-    """Of the recorded run: that of a fork of it differs in its first event alone."""
+    """Of the recorded run; the admission of a fork differs only in its first event."""
 
     def language(self, name: str) -> Language[Any]:
         return language(name)
@@ -82,10 +82,10 @@ class Revival(RunHarness):
         return started.environment
 
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
-        return _Recorded(self, super().carrier(ref, admission, keep))
+        return _RecordedCarrier(self, super().carrier(ref, admission, keep))
 
     async def fork(self, n: int) -> RunRef:
-        """Admit a fork that goes on behind event n."""
+        """Admit a fork that shares the first n events."""
         first = self.recorded[0]
         accepted = ev.payload_of(first)
         assert isinstance(accepted, ev.RunAccepted)
@@ -97,32 +97,34 @@ class Revival(RunHarness):
         return ref
 
 
-class _Recorded(Carrier):
-    """Effects come to the outcome that they had, after as long; one that had none hangs until it is cancelled."""
+class _RecordedCarrier(Carrier):
+    """Gives effects their recorded outcomes and durations. An effect without an outcome hangs until it is cancelled."""
 
-    def __init__(self, harness: Revival, carrier: Carrier) -> None:
+    def __init__(self, harness: ForkHarness, carrier: Carrier) -> None:
         self.tools, self.permits = carrier.tools, carrier.permits
-        self._theatre = harness
+        self._harness = harness
         self._times = {event.key: event.time for event in harness.recorded if ev.TYPES[event.type].kind == "intent"}
         outcomes = [event for event in harness.recorded if ev.TYPES[event.type].kind == "outcome"]
         self._outcomes = {event.key: event for event in outcomes if event.type != ev.EffectCancelled.type}
-        said = [event for event in harness.recorded if event.type == ev.CancelRequested.type]
-        self._cancelled = [payload for event in said if isinstance(payload := ev.payload_of(event), ev.CancelRequested)]
+        requests = [event for event in harness.recorded if event.type == ev.CancelRequested.type]
+        self._cancelled = [
+            payload for event in requests if isinstance(payload := ev.payload_of(event), ev.CancelRequested)
+        ]
 
     async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
-        self._theatre.executed.append(job.key)
+        self._harness.executed.append(job.key)
         outcome = self._outcomes.get(job.key)
         if outcome is not None:
             await anyio.sleep((outcome.time - self._times[job.key]).total_seconds())
             return known_payload(outcome)
         for cancel in self._cancelled:
-            assert self._theatre.acting is not None
-            self._theatre.acting.tell(command("cancel", 0, reason=cancel.reason, by=cancel.by))
+            assert self._harness.acting is not None
+            self._harness.acting.tell(command("cancel", 0, reason=cancel.reason, by=cancel.by))
         await anyio.sleep_forever()
         raise AssertionError
 
 
-async def _stored(events: Sequence[Event]) -> MemoryLog:
+async def _store_events(events: Sequence[Event]) -> MemoryLog:
     log = MemoryLog()
     after = 0
     for event in events:
@@ -131,8 +133,8 @@ async def _stored(events: Sequence[Event]) -> MemoryLog:
     return log
 
 
-def _as_then(events: Sequence[Event]) -> Admitted:
-    """The recorded run as it was admitted, by the rules of then: a fork that shares no ``run.start`` states its own."""
+def _recorded_admission(events: Sequence[Event]) -> Admitted:
+    """The admission with the recorded rules, for forks that do not share the ``run.start``."""
     found = read_admission(events[0], language)
     started = next(payload for event in events if isinstance(payload := ev.payload_of(event), ev.RunStart))
     plan = msgspec.structs.replace(found.plan, options={**found.plan.options, **started.options})
@@ -140,21 +142,20 @@ def _as_then(events: Sequence[Event]) -> Admitted:
 
 
 @pytest.mark.parametrize("name", golden_names())
-async def test_forked_behind_every_event_a_recorded_run_ends_as_it_did(name: str, quiet_log: None) -> None:
+async def test_a_fork_after_any_event_of_a_golden_log_ends_like_the_recorded_run(name: str, quiet_log: None) -> None:
     events = [ev.decode_event(line) for line in golden_lines(name)]
-    log, people, admission = await _stored(events), People(events), _as_then(events)
+    log, people, admission = await _store_events(events), People(events), _recorded_admission(events)
     for n in select_deaths(events)[:-1]:
-        harness = Revival({}, log=log, clock=VirtualClock(), recorded=events, admission=admission)
+        harness = ForkHarness({}, log=log, clock=VirtualClock(), recorded=events, admission=admission)
         assert isinstance(harness.clock, VirtualClock)
         harness.clock.set(events[n - 1].time)
         ref = await harness.fork(n)
         finished = await finish(harness, ref, people)
         check_log(finished)
-        assert _told(end_of(finished)) == _told(end_of(events)), f"forked behind event {n}"
-        assert not outcome_keys(events[:n]) & set(harness.executed), f"executed again behind event {n}"
+        assert _comparable(end_of(finished)) == _comparable(end_of(events)), f"forked after event {n}"
+        assert not outcome_keys(events[:n]) & set(harness.executed), f"executed again after event {n}"
 
 
-def _told(end: ev.RunEnd) -> Any:
-    """What a run came to, without the times of a graph's nodes. A fork leaves the usage of its origin out of its
-    models."""
+def _comparable(end: ev.RunEnd) -> Any:
+    """The end of a run without times, and without models: a fork does not count the usage of its origin."""
     return timeless(msgspec.to_builtins(msgspec.structs.replace(end, models=[])))

@@ -1,4 +1,4 @@
-"""The model of a turn: its exact name, as the environment that a run has recorded says."""
+"""The model of a turn: its exact name by the recorded environment of the run."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -33,5 +33,5 @@ def model_of(named: str | None, **environment: Any) -> str:
         (None, "one:m"),
     ],
 )
-def test_the_name_of_a_model_is_exact(named: str | None, exact: str) -> None:
+def test_a_name_resolves_to_an_exact_model(named: str | None, exact: str) -> None:
     assert model_of(named, prefixes=dict(PREFIXES)) == exact

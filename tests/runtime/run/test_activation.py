@@ -1,4 +1,4 @@
-"""A command activates a run once: delivered again after the run has been parked, it does not take the run up anew."""
+"""A command activates a run once: delivered again after the run has parked, it does not activate it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +21,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", VIRTUAL
 
 
-async def waits(stage: Stage) -> End:
-    """Waits for two signals, with an effect behind each."""
+async def wait_for_two_signals(stage: Stage) -> End:
+    """Waits for two signals, with an effect after each."""
     node = stage.enter("a")
     for k in range(2):
         await node.signal(f"signal.{k}", "go")
@@ -33,7 +33,7 @@ async def waits(stage: Stage) -> End:
 
 @dataclass
 class Deployment:
-    """A harness whose actors know what activates them; acknowledged commands are noted."""
+    """A harness whose actors know the command that activates them; ``done`` has the acknowledged commands."""
 
     harness: RunHarness
     ref: RunRef
@@ -55,8 +55,8 @@ class Deployment:
 
 
 async def parked_deployment() -> tuple[Deployment, int]:
-    """A run that was started and parked, and the stream sequence of its parking."""
-    harness = harness_for(waits)
+    """Return a parked run and the sequence of its parking."""
+    harness = harness_for(wait_for_two_signals)
     deployment = Deployment(harness, await harness.accept("p"))
     assert await deployment.activate(deployment.command(0, "start")) == "parked"
     last = await harness.log.last(deployment.ref)
@@ -65,9 +65,9 @@ async def parked_deployment() -> tuple[Deployment, int]:
 
 
 @pytest.mark.parametrize("verb", ["start", "alarm"])
-async def test_what_came_before_the_parking_does_not_activate_the_run_again(verb: str) -> None:
-    """Whoever parked it acknowledges that command. Another worker that took the run up could record and acknowledge the
-    signal, and die: nothing would ever bring the run back."""
+async def test_a_command_from_before_the_parking_does_not_activate_the_run(verb: str) -> None:
+    """The worker that parked the run acknowledges that command. If another worker activated the run by it, recorded the
+    signal, acknowledged it and died, no command would activate the run again."""
     deployment, parked = await parked_deployment()
     before = await deployment.types()
     signal = deployment.command(parked + 10, "signal", b'{"name": "go"}')
@@ -78,13 +78,13 @@ async def test_what_came_before_the_parking_does_not_activate_the_run_again(verb
     assert "effect.result" in await deployment.types()
 
 
-async def test_an_alarm_that_rang_after_the_parking_activates_the_run() -> None:
+async def test_an_alarm_from_after_the_parking_activates_the_run() -> None:
     deployment, parked = await parked_deployment()
     assert await deployment.activate(deployment.command(parked + 1, "alarm")) == "parked"
     assert (await deployment.types())[-2:] == ["run.claimed", "run.parked"]
 
 
-async def test_a_command_that_is_recorded_does_not_activate_the_run_again() -> None:
+async def test_a_recorded_command_does_not_activate_a_parked_run() -> None:
     deployment, parked = await parked_deployment()
     signal = deployment.command(parked + 10, "signal", b'{"name": "go"}')
     assert await deployment.activate(signal) == "parked"
@@ -93,8 +93,8 @@ async def test_a_command_that_is_recorded_does_not_activate_the_run_again() -> N
     assert await deployment.types() == before
 
 
-async def test_a_recorded_command_of_a_run_that_is_not_parked_activates_it() -> None:
-    """As after the death of the worker that had recorded it."""
+async def test_a_recorded_command_activates_a_run_that_is_not_parked() -> None:
+    """As after a crash of the worker that recorded the command."""
     deployment, parked = await parked_deployment()
     signal = deployment.command(parked + 10, "signal", b'{"name": "go"}')
     log = deployment.harness.log

@@ -1,4 +1,4 @@
-"""What waits in memory is bounded: commands of a run, messages to be published."""
+"""Bounds of queues in memory: the commands of a run and the messages to be published."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ from callboard.runtime.run.actor import RunActor
 from tests.support.run_harness import RunHarness
 
 
-class Connection(Client):
-    """A connection that notes what is published."""
+class RecordingClient(Client):
+    """A client that records the published subjects."""
 
     def __init__(self) -> None:
         self.published: list[str] = []
@@ -26,9 +26,9 @@ class Connection(Client):
         self.published.append(subject)
 
 
-async def test_an_outbox_drops_what_it_has_no_room_for(monkeypatch: Any) -> None:
+async def test_an_outbox_drops_messages_beyond_its_bound(monkeypatch: Any) -> None:
     monkeypatch.setattr(queue, "OUTBOX_MESSAGES_MAX", 3)
-    connection = Connection()
+    connection = RecordingClient()
     outbox = Outbox(connection)
     for i in range(5):
         outbox.send(f"s{i}", b"")
@@ -38,13 +38,13 @@ async def test_an_outbox_drops_what_it_has_no_room_for(monkeypatch: Any) -> None
     assert connection.published == ["s0", "s1", "s2", "later"]
 
 
-async def test_a_run_says_when_it_has_no_room_for_a_command(monkeypatch: Any) -> None:
+async def test_a_run_refuses_commands_beyond_its_bound(monkeypatch: Any) -> None:
     monkeypatch.setattr(inbox, "COMMANDS_WAITING_MAX", 2)
     actor = RunActor(RunRef("acme", "r1"), MemoryLog(), RunHarness({}))
-    said = [actor.tell(Command(n, "signal", msgspec.json.encode({"name": "go"}))) for n in range(3)]
-    assert said == [True, True, False]
+    accepted = [actor.tell(Command(n, "signal", msgspec.json.encode({"name": "go"}))) for n in range(3)]
+    assert accepted == [True, True, False]
 
 
-def test_pauses_double_up_to_their_bound() -> None:
+def test_a_backoff_doubles_up_to_its_maximum() -> None:
     assert [backoff_s(tried, 0.5, 3.0) for tried in (0, 1, 2, 3, 4)] == [0.5, 0.5, 1.0, 2.0, 3.0]
     assert backoff_s(10 * DOUBLINGS_MAX, 0.5, 3.0) == 3.0

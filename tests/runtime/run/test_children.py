@@ -1,4 +1,4 @@
-"""Child runs in a simulated world: started once, heard of once, stopped with their parents, whoever dies when."""
+"""Child runs in a simulated world: each starts once, reports one end and stops with its parent, despite crashes."""
 
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
@@ -39,17 +39,17 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def plain_log(quiet_log: None) -> None:
-    """Spare the rendering of tracebacks that nobody reads."""
+    """Log entries are not rendered."""
     structlog.configure(processors=[])
 
 
 ROOT = RunRef("acme", "r1")
 
-Meanwhile = Callable[[Hands], Awaitable[None]]
+Intervention = Callable[[Hands], Awaitable[None]]
 
 
-def when_at_work(verb: str) -> Meanwhile:
-    """Tell the root something, once, when the youngest of a line of runs is at work."""
+def tell_root_when_youngest_works(verb: str) -> Intervention:
+    """Send a command to the root, once, when the youngest run of a lineage executes an effect."""
 
     async def tell(hands: Hands) -> None:
         if any(message.ref == ROOT and message.verb == verb for message in hands.messages):
@@ -63,17 +63,19 @@ def when_at_work(verb: str) -> Meanwhile:
 
 @dataclass(frozen=True)
 class Case:
-    """A family, what happens to it, and how its runs end, the root first."""
+    """A family, the command for its root, and the statuses of its runs, the root first."""
 
     play: str
     ends: tuple[str, ...]
-    meanwhile: str = ""
+    intervention: str = ""
 
     def __str__(self) -> str:
-        return f"{self.play} {self.meanwhile}".strip()
+        return f"{self.play} {self.intervention}".strip()
 
     def hands(self, log: CrashingLog | None = None) -> Hands:
-        return Hands(family_theatre(log), when_at_work(self.meanwhile) if self.meanwhile else None)
+        return Hands(
+            family_theatre(log), tell_root_when_youngest_works(self.intervention) if self.intervention else None
+        )
 
 
 CASES = [
@@ -102,7 +104,7 @@ async def perform(case: Case, hands: Hands) -> dict[RunRef, ev.RunEnd]:
 
 
 @every_case
-async def test_a_family_comes_to_its_end(case: Case) -> None:
+async def test_a_family_of_runs_ends(case: Case) -> None:
     hands = case.hands()
     ends = await perform(case, hands)
     assert tuple(end.status for end in ends.values()) == case.ends
@@ -111,8 +113,8 @@ async def test_a_family_comes_to_its_end(case: Case) -> None:
 
 
 @every_case
-async def test_crash_at_every_append_of_the_family(case: Case) -> None:
-    """Before one, or after the previous one: the log is the same, so each boundary has one of the two deaths."""
+async def test_a_family_survives_a_crash_at_every_append(case: Case) -> None:
+    """A crash after an append and a crash before the next leave the same log, so each boundary has one of them."""
     appended: list[str] = []
 
     def note(entry: Entry) -> CrashPoint:
@@ -141,7 +143,7 @@ async def test_crash_at_every_append_of_the_family(case: Case) -> None:
 
 
 @every_case
-async def test_every_step_of_the_family_by_replay(case: Case) -> None:
+async def test_a_family_ends_the_same_if_every_activation_replays(case: Case) -> None:
     expected = await perform(case, case.hands())
     hands = case.hands()
     hands.harness.always_replay = True
@@ -149,8 +151,8 @@ async def test_every_step_of_the_family_by_replay(case: Case) -> None:
 
 
 @every_case
-async def test_lost_acknowledgements_say_nothing_twice(case: Case) -> None:
-    """What concerns two runs is stored, and its writer hears nothing; it is tried again and must not be said again."""
+async def test_a_lost_acknowledgement_does_not_repeat_messages_between_runs(case: Case) -> None:
+    """An append that concerns two runs is stored without an answer. The writer repeats it, but not its message."""
     expected = await perform(case, case.hands())
     troubled: set[str] = set()
 
@@ -164,7 +166,7 @@ async def test_lost_acknowledgements_say_nothing_twice(case: Case) -> None:
     ref = await harness.accept(case.play, input=0)
     assert isinstance(harness.log, MemoryLog)
     harness.log.faults = fault
-    hands = Hands(harness, when_at_work(case.meanwhile) if case.meanwhile else None)
+    hands = Hands(harness, tell_root_when_youngest_works(case.intervention) if case.intervention else None)
     await hands.finish(ref)
     assert {member: end_of(await harness.events(member)) for member in await hands.family(ref)} == expected
     assert len(troubled) >= len(expected)
@@ -172,10 +174,10 @@ async def test_lost_acknowledgements_say_nothing_twice(case: Case) -> None:
     assert len(wakes) == len(expected) - 1
 
 
-# -- what a parent sees -----------------------------------------------------------------------------------------------
+# -- results for the parent -------------------------------------------------------------------------------------------
 
 
-async def family(play: str, **names: Any) -> tuple[Hands, list[Event]]:
+async def perform_family(play: str, **names: Any) -> tuple[Hands, list[Event]]:
     hands = Hands(family_theatre(**names))
     ref = await hands.harness.accept(play, input=0)
     return hands, await hands.finish(ref)
@@ -192,23 +194,23 @@ def accepted_of(events: list[Event]) -> ev.RunAccepted:
     return accepted
 
 
-async def test_a_parent_sees_what_its_children_came_to() -> None:
-    _, events = await family("mother")
+async def test_a_parent_gets_the_results_of_its_children() -> None:
+    _, events = await perform_family("mother")
     twins = [["completed", [0, "do", "three"], None], ["completed", [1, "do", "three"], None]]
     late = ["completed", ["late", "do", "three"], None]
     assert end_of(events).output == ["do", twins, late, ["failed", None, "internal"], ["failed", None, "child.refused"]]
 
 
-async def test_what_children_cost_counts_once() -> None:
-    """Five turns: one of the mother's own, one of each child."""
-    hands, events = await family("mother")
+async def test_usage_of_children_counts_once() -> None:
+    """Five turns: one of the parent, one of each child."""
+    hands, events = await perform_family("mother")
     assert end_of(events).usage == Usage(50, 5)
     child = RunRef("acme", children_of(events)["late#1.1!call"])
     assert end_of(await hands.harness.events(child)).usage == Usage(10, 1)
 
 
-async def test_a_child_says_whose_it_is_and_takes_its_parents_model_along() -> None:
-    hands, events = await family("mother")
+async def test_a_child_records_its_parent_and_has_the_script_of_its_parent() -> None:
+    hands, events = await perform_family("mother")
     child = children_of(events)["late#1.1!call"]
     accepted = accepted_of(await hands.harness.events(RunRef("acme", child)))
     assert accepted.parent == ev.Parent("r1", "late#1.1!call", 1)
@@ -217,7 +219,7 @@ async def test_a_child_says_whose_it_is_and_takes_its_parents_model_along() -> N
 
 
 async def test_the_end_of_a_parked_runs_child_names_the_command_that_woke_it() -> None:
-    hands, events = await family("mother")
+    hands, events = await perform_family("mother")
     causes = {event.key: event.cause for event in events if event.type == ev.ChildEnd.type}
     wakes = {message.sequence for message in hands.messages if message.verb == "wake"}
     woken = [key for key, end in child_ends(events).items() if (end.error or Failure("")).code != "child.refused"]
@@ -226,14 +228,14 @@ async def test_the_end_of_a_parked_runs_child_names_the_command_that_woke_it() -
 
 
 async def test_a_waiting_parent_is_parked() -> None:
-    _, events = await family("impatient")
+    _, events = await perform_family("impatient")
     parked = [ev.payload_of(event) for event in events if event.type == ev.RunParked.type]
     awaited = ["slow#1.1!call", "top#1.1!timeout"]
     assert [sorted(payload.awaits) for payload in parked if isinstance(payload, ev.RunParked)] == [awaited]
 
 
 async def test_a_refusal_names_every_problem() -> None:
-    _, events = await family("mother")
+    _, events = await perform_family("mother")
     refused = child_ends(events)["none#1.1!call"]
     assert refused.status == "failed"
     assert refused.error is not None
@@ -242,8 +244,8 @@ async def test_a_refusal_names_every_problem() -> None:
     }
 
 
-async def test_a_definition_that_starts_itself_comes_to_an_end() -> None:
-    hands, events = await family("endless")
+async def test_a_definition_that_starts_itself_is_refused_at_the_depth_limit() -> None:
+    hands, events = await perform_family("endless")
     assert end_of(events).output == [LINEAGE_MAX, "child.refused"]
     generations = await hands.family(ROOT)
     assert len(generations) == 1 + LINEAGE_MAX
@@ -254,11 +256,11 @@ async def test_a_definition_that_starts_itself_comes_to_an_end() -> None:
     assert [problem["code"] for problem in refused.error.details["problems"]] == ["child.too_deep"]
 
 
-async def test_views_name_the_child_at_its_node() -> None:
-    _, events = await family("mother")
+async def test_views_show_the_child_at_its_node() -> None:
+    _, events = await perform_family("mother")
     child = children_of(events)["late#1.1!call"]
-    begun = next(i for i, event in enumerate(events) if event.key == "late#1.1!call")
-    parked = next(i for i, event in enumerate(events) if i > begun and event.type == ev.RunParked.type)
+    start = next(i for i, event in enumerate(events) if event.key == "late#1.1!call")
+    parked = next(i for i, event in enumerate(events) if i > start and event.type == ev.RunParked.type)
     so_far = fold(Results(), events[: parked + 1])
     assert so_far.status == "waiting:child"
     assert [effect.run for effect in so_far.open] == [child]
@@ -273,7 +275,7 @@ async def test_views_name_the_child_at_its_node() -> None:
 # -- stopping ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_cancellation_goes_down_the_line_and_every_run_tidies_up() -> None:
+async def test_a_cancellation_reaches_all_descendants_which_clean_up() -> None:
     hands = CASES[3].hands()
     await perform(CASES[3], hands)
     *_, youngest = await hands.family(ROOT)
@@ -287,7 +289,7 @@ async def test_a_cancellation_goes_down_the_line_and_every_run_tidies_up() -> No
     assert "work#1.1!tidy" in hands.harness.executed
 
 
-async def test_a_kill_goes_down_the_line_and_nothing_tidies_up() -> None:
+async def test_a_kill_reaches_all_descendants_without_clean_up() -> None:
     hands = CASES[4].hands()
     await perform(CASES[4], hands)
     for member in await hands.family(ROOT):
@@ -298,43 +300,43 @@ async def test_a_kill_goes_down_the_line_and_nothing_tidies_up() -> None:
     assert "work#1.1!tidy" not in hands.harness.executed
 
 
-async def test_a_child_that_is_being_admitted_while_its_parent_is_cancelled_is_stopped_too() -> None:
-    """The cancellation waits until the child is there, or is refused."""
+async def test_a_child_that_is_admitted_during_the_cancellation_of_its_parent_is_cancelled() -> None:
+    """The cancellation waits until the child is admitted or refused."""
     hands = Hands(family_theatre())
     ref = await hands.harness.accept("line")
     admit = hands.harness.children.admit_child
 
-    async def slowly(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
+    async def admit_slowly(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         hands.say(ref, "cancel", reason="enough")
         await anyio.sleep(30)
         return await admit(child, message, parent)
 
-    hands.harness.children.admit_child = slowly
+    hands.harness.children.admit_child = admit_slowly
     events = await hands.finish(ref)
     assert end_of(events).status == "cancelled"
     _, child = await hands.family(ref)
     assert end_of(await hands.harness.events(child)).status == "cancelled"
 
 
-async def test_a_refused_child_is_told_nothing_when_its_parent_is_cancelled() -> None:
+async def test_a_refused_child_gets_no_message_when_its_parent_is_cancelled() -> None:
     hands = Hands(family_theatre())
     ref = await hands.harness.accept("line")
 
-    async def refusing(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
+    async def refuse(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         hands.say(ref, "cancel", reason="enough")
         await anyio.sleep(30)
         return [ev.Problem("no", "no")]
 
-    hands.harness.children.admit_child = refusing
+    hands.harness.children.admit_child = refuse
     assert end_of(await hands.finish(ref)).status == "cancelled"
     assert hands.harness.children.run_messages == []
 
 
-# -- ends that nobody announces ---------------------------------------------------------------------------------------
+# -- ends without a message -------------------------------------------------------------------------------------------
 
 
-async def test_an_active_parent_looks_at_its_children_unasked() -> None:
-    """As when a run that nobody can perform is killed: its end is written, and nobody is told."""
+async def test_an_active_parent_notices_the_end_of_a_child_without_a_message() -> None:
+    """As after the kill of a run that no worker can execute: its end is recorded without a message."""
     hands = Hands(family_theatre())
     ref = await hands.harness.accept("fails")
     ended = False
@@ -350,7 +352,7 @@ async def test_an_active_parent_looks_at_its_children_unasked() -> None:
         last = await hands.harness.log.last(child)
         assert last is not None
         assert last.event.n == 1
-        runlog = RunLog(hands.harness.log, child, writer="somebody", clock=hands.harness.clock)
+        runlog = RunLog(hands.harness.log, child, writer="other", clock=hands.harness.clock)
         runlog.continue_from([last])
         runlog.state(ev.RunEnd("cancelled", error=Failure("cancelled", "killed")))
         await runlog.append_queued()
@@ -362,28 +364,28 @@ async def test_an_active_parent_looks_at_its_children_unasked() -> None:
     assert hands.harness.children.run_messages == []
 
 
-async def test_a_wake_for_a_child_that_goes_on_changes_nothing() -> None:
-    said = False
+async def test_a_wake_for_an_active_child_changes_nothing() -> None:
+    sent = False
 
-    async def early(hands: Hands) -> None:
-        nonlocal said
-        if not said and len(await hands.family(ROOT)) > 1:
-            said = True
+    async def wake_early(hands: Hands) -> None:
+        nonlocal sent
+        if not sent and len(await hands.family(ROOT)) > 1:
+            sent = True
             key, child = next(iter(children_of(await hands.harness.events(ROOT)).items()))
             hands.say(ROOT, "wake", key=key, child=child)
             hands.say(ROOT, "wake", key="nowhere#1.1!call", child=child)
 
-    hands = Hands(family_theatre(), early)
+    hands = Hands(family_theatre(), wake_early)
     ref = await hands.harness.accept("impatient")
     assert end_of(await hands.finish(ref)).output == "expired"
-    assert said
+    assert sent
 
 
-# -- what is not there at once ----------------------------------------------------------------------------------------
+# -- replicas that lag ------------------------------------------------------------------------------------------------
 
 
 class LaggingLog(CrashingLog):
-    """A log whose replicas are behind: so often a large value is not found, and no run is known to have ended."""
+    """A log whose replicas lag: the next reads of a large value, or of the end of a run, do not find it."""
 
     values_late = 0
     ends_late = 0
@@ -404,24 +406,24 @@ class LaggingLog(CrashingLog):
         return (await self.read(ref))[-2]
 
 
-class WhenEnded:
-    """Does something once the only child of the root has ended."""
+class AfterChildEnd:
+    """Calls ``action`` once the only child of the root has ended."""
 
-    def __init__(self, does: Callable[[], None]) -> None:
+    def __init__(self, action: Callable[[], None]) -> None:
         self.has_ended = False
-        self._does = does
+        self._action = action
 
     async def __call__(self, hands: Hands) -> None:
-        family = await hands.family(ROOT) if not self.has_ended else []
-        if len(family) < 2:
+        perform_family = await hands.family(ROOT) if not self.has_ended else []
+        if len(perform_family) < 2:
             return
-        if ev.RunEnd.type in types([item.event for item in await hands.harness.log.read(family[1])]):
+        if ev.RunEnd.type in types([item.event for item in await hands.harness.log.read(perform_family[1])]):
             self.has_ended = True
-            self._does()
+            self._action()
 
 
-async def told_by_a_child(log: LaggingLog, lag: WhenEnded, **names: Any) -> Any:
-    """What a root sees of the end of its only child, which says 10,000 letters."""
+async def read_child_result(log: LaggingLog, lag: AfterChildEnd, **names: Any) -> Any:
+    """Return the result of a root whose only child returns 10,000 letters."""
     hands = Hands(family_theatre(log, **names), lag)
     ref = await hands.harness.accept("asks", input=10_000)
     events = await hands.finish(ref)
@@ -429,18 +431,18 @@ async def told_by_a_child(log: LaggingLog, lag: WhenEnded, **names: Any) -> Any:
     return end_of(events).output
 
 
-async def test_a_large_value_that_a_replica_does_not_have_yet_is_waited_for() -> None:
+async def test_a_parent_waits_for_a_large_value_that_a_replica_lacks() -> None:
     log = LaggingLog()
 
     def lag() -> None:
         log.values_late = 3
 
-    output = await told_by_a_child(log, WhenEnded(lag), inline_bytes_max=1_000)
+    output = await read_child_result(log, AfterChildEnd(lag), inline_bytes_max=1_000)
     assert output == ["completed", "x" * 10_000, None]
     assert log.values_late == 0
 
 
-async def test_a_large_value_that_is_lost_fails_the_child_in_the_end() -> None:
+async def test_a_lost_large_value_fails_the_child_after_some_attempts() -> None:
     log = LaggingLog()
     before = 0
 
@@ -449,56 +451,55 @@ async def test_a_large_value_that_is_lost_fails_the_child_in_the_end() -> None:
         before = log.looked
         log.values_late = BEHIND_MAX
 
-    output = await told_by_a_child(log, WhenEnded(lose), inline_bytes_max=1_000)
+    output = await read_child_result(log, AfterChildEnd(lose), inline_bytes_max=1_000)
     assert output == ["failed", None, "internal"]
     assert log.looked - before >= BEHIND_MAX
 
 
-async def test_a_wake_is_believed_although_the_end_cannot_be_read_yet() -> None:
-    """Stored together with the end, it says more than a read that is behind."""
+async def test_a_wake_is_trusted_although_the_end_is_not_readable_yet() -> None:
+    """The wake is stored in one batch with the end, so a read without the end is stale."""
     log = LaggingLog()
 
     def lag() -> None:
         log.ends_late = 3
 
-    assert await told_by_a_child(log, WhenEnded(lag)) == ["completed", "x" * 10_000, None]
+    assert await read_child_result(log, AfterChildEnd(lag)) == ["completed", "x" * 10_000, None]
     assert log.ends_late == 0
 
 
-@pytest.mark.parametrize("comes_through", [False, True])
-async def test_who_has_lost_the_parent_has_no_child_performed(comes_through: bool) -> None:
-    """A worker announces a child and is cut off; another takes the run over and is told to cancel it: there is no child
-    that could be stopped. Then the first one is back, or what it said last comes through."""
+@pytest.mark.parametrize("message_arrives", [False, True])
+async def test_a_worker_that_lost_the_parent_activates_no_child(message_arrives: bool) -> None:
+    """A worker states a child and is disconnected. Another worker takes the parent over and cancels it. Then the first
+    worker reconnects, or its last message arrives."""
     harness = family_theatre()
     ref = await harness.accept("line")
     admit = harness.children.admit_child
-    tried, back, is_back = anyio.Event(), anyio.Event(), False
+    tried, reconnected, is_connected = anyio.Event(), anyio.Event(), False
 
-    async def cut_off(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
+    async def admit_after_reconnect(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         tried.set()
-        if comes_through:
-            await back.wait()
-        elif not is_back:
+        if message_arrives:
+            await reconnected.wait()
+        elif not is_connected:
             raise NoAnswer
         return await admit(child, message, parent)
 
-    harness.children.admit_child = cut_off
+    harness.children.admit_child = admit_after_reconnect
     lost: list[RunLost] = []
 
-    async def first() -> None:
+    async def perform_first() -> None:
         try:
             await harness.actor(ref).run()
         except RunLost as error:
             lost.append(error)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(first)
+        tasks.start_soon(perform_first)
         await tried.wait()
         assert await harness.perform(ref, harness.command("cancel", reason="enough")) == "ended"
-        is_back = True
-        back.set()
+        is_connected = True
+        reconnected.set()
     (child,) = children_of(await harness.events(ref)).values()
-    assert (await harness.log.last(RunRef("acme", child)) is not None) == comes_through
-    assert harness.children.called == []
+    assert (await harness.log.last(RunRef("acme", child)) is not None) == message_arrives
     assert len(lost) == 1
     assert harness.children.called == []

@@ -31,7 +31,7 @@ DAY = dt.timedelta(days=1)
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
@@ -51,7 +51,7 @@ async def one_effect(stage: Stage) -> End:
             return End("completed")
 
 
-class Stages:
+class CrashingWorkers:
     """Runs whose workers are killed in the middle of an effect."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Stages:
         self.probation = Probation()
         self.busy = anyio.Event()
         self.epochs: list[tuple[int, int]] = []
-        """The epochs of each execution: of its intent, and its own."""
+        """For each execution, the epoch of its intent and of its worker."""
         self.harness = RunHarness({"one": one_effect}, clock=self.clock, calls=self._hang)
 
     async def _hang(self, job: Job, _request: JSON) -> tuple[JSON, JSON]:
@@ -72,7 +72,7 @@ class Stages:
         return RunActor(ref, self.harness.log, self.harness, self.clock, probation=self.probation)
 
     async def crash(self, ref: RunRef, actor: RunActor | None = None) -> None:
-        """Perform a run until its effect is executed, and end as a killed worker does."""
+        """Execute a run until its effect starts, and stop like a killed worker."""
         self.busy = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon((actor or self.actor(ref)).run)
@@ -83,103 +83,103 @@ class Stages:
         return await self.harness.events(ref)
 
 
-async def test_an_effect_that_kills_its_worker_each_time_fails_by_name() -> None:
-    stages = Stages()
-    ref = await stages.harness.accept("one")
+async def test_an_effect_that_kills_each_worker_fails_with_a_code() -> None:
+    workers = CrashingWorkers()
+    ref = await workers.harness.accept("one")
     for _ in range(EFFECT_CRASHES_MAX):
-        stages.clock.now += DAY
-        await stages.crash(ref)
-    assert await stages.actor(ref).run() == "ended"
-    end = end_of(await stages.events(ref))
+        workers.clock.now += DAY
+        await workers.crash(ref)
+    assert await workers.actor(ref).run() == "ended"
+    end = end_of(await workers.events(ref))
     assert end.error is not None
     assert (end.status, end.error.code) == ("failed", CODE)
     assert f"{EFFECT_CRASHES_MAX} workers" in end.error.message
-    assert len(stages.harness.executed) == EFFECT_CRASHES_MAX
-    assert stages.epochs == [(1, number) for number in range(1, EFFECT_CRASHES_MAX + 1)]
+    assert len(workers.harness.executed) == EFFECT_CRASHES_MAX
+    assert workers.epochs == [(1, number) for number in range(1, EFFECT_CRASHES_MAX + 1)]
 
 
 async def test_the_pause_before_the_next_claim_grows() -> None:
-    stages = Stages()
-    ref = await stages.harness.accept("one")
+    workers = CrashingWorkers()
+    ref = await workers.harness.accept("one")
     pauses: list[float] = []
     for number in range(1, EFFECT_CRASHES_MAX):
-        await stages.crash(ref)
+        await workers.crash(ref)
         if number < PROBATION_CRASHES:
             continue
         with pytest.raises(NotYet) as found:
-            await stages.actor(ref).run()
+            await workers.actor(ref).run()
         pauses.append(found.value.delay_s)
-        stages.clock.now += dt.timedelta(seconds=found.value.delay_s)
+        workers.clock.now += dt.timedelta(seconds=found.value.delay_s)
     assert pauses == sorted(set(pauses))
     assert all(0 < pause <= PAUSE_MAX_S for pause in pauses)
     # A run that waits is not claimed, so its log does not grow.
-    assert types(await stages.events(ref)).count("run.claimed") == EFFECT_CRASHES_MAX - 1
+    assert types(await workers.events(ref)).count("run.claimed") == EFFECT_CRASHES_MAX - 1
 
 
-async def test_a_cancellation_does_not_wait() -> None:
-    stages = Stages()
-    ref = await stages.harness.accept("one")
+async def test_a_cancellation_does_not_wait_for_the_pause() -> None:
+    workers = CrashingWorkers()
+    ref = await workers.harness.accept("one")
     for _ in range(PROBATION_CRASHES + 1):
-        await stages.crash(ref)
-        stages.clock.now += DAY
-    stages.clock.now -= DAY
-    actor = stages.actor(ref)
-    actor.tell(stages.harness.command("cancel"))
+        await workers.crash(ref)
+        workers.clock.now += DAY
+    workers.clock.now -= DAY
+    actor = workers.actor(ref)
+    actor.tell(workers.harness.command("cancel"))
     assert await actor.run() == "ended"
-    assert end_of(await stages.events(ref)).status == "cancelled"
+    assert end_of(await workers.events(ref)).status == "cancelled"
 
 
-async def test_a_worker_performs_one_suspect_at_a_time() -> None:
-    stages = Stages()
-    suspects = [await stages.harness.accept("one", run=name) for name in ("a", "b")]
+async def test_a_worker_executes_one_suspected_run_at_a_time() -> None:
+    workers = CrashingWorkers()
+    suspects = [await workers.harness.accept("one", run=name) for name in ("a", "b")]
     for ref in suspects:
         for _ in range(PROBATION_CRASHES):
-            await stages.crash(ref)
-            stages.clock.now += DAY
-    stages.busy = anyio.Event()
+            await workers.crash(ref)
+            workers.clock.now += DAY
+    workers.busy = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stages.actor(suspects[0]).run)
-        await stages.busy.wait()
+        tasks.start_soon(workers.actor(suspects[0]).run)
+        await workers.busy.wait()
         with pytest.raises(NotYet):
-            await stages.actor(suspects[1]).run()
+            await workers.actor(suspects[1]).run()
         tasks.cancel_scope.cancel()
-    await stages.crash(suspects[1])
+    await workers.crash(suspects[1])
 
 
-async def test_a_worker_that_shuts_down_is_not_a_crash() -> None:
-    stages = Stages()
-    ref = await stages.harness.accept("one")
+async def test_a_shutdown_does_not_count_as_a_crash() -> None:
+    workers = CrashingWorkers()
+    ref = await workers.harness.accept("one")
     for _ in range(2 * EFFECT_CRASHES_MAX):
         endings: list[ActivationEnd] = []
-        actor = stages.actor(ref)
+        actor = workers.actor(ref)
 
         async def perform(actor: RunActor = actor, endings: list[ActivationEnd] = endings) -> None:
             endings.append(await actor.run())
 
-        stages.busy = anyio.Event()
+        workers.busy = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(perform)
-            await stages.busy.wait()
+            await workers.busy.wait()
             actor.release()
         assert endings == ["drained"]
-    events = await stages.events(ref)
+    events = await workers.events(ref)
     assert types(events)[-2:] == ["run.claimed", "run.released"]
     assert set(crashes_of(events).effects.values()) == {0}
 
 
-async def test_a_run_whose_workers_crash_before_they_record_anything_is_given_up() -> None:
-    stages = Stages()
-    ref = await stages.harness.accept("one")
-    await stages.crash(ref)
-    stages.clock.now += DAY
-    events = await stages.events(ref)
+async def test_a_run_is_given_up_after_several_claims_without_an_event() -> None:
+    workers = CrashingWorkers()
+    ref = await workers.harness.accept("one")
+    await workers.crash(ref)
+    workers.clock.now += DAY
+    events = await workers.events(ref)
     claim = next(event for event in events if event.type == "run.claimed")
     claims = [claim] * FRUITLESS_MAX
-    await check(stages, [*events, *claims[1:]])
+    await check_claim(workers, [*events, *claims[1:]])
     with pytest.raises(KeepsCrashing):
-        await check(stages, [*events, *claims])
+        await check_claim(workers, [*events, *claims])
 
 
-async def check(stages: Stages, events: Sequence[Event]) -> None:
+async def check_claim(workers: CrashingWorkers, events: Sequence[Event]) -> None:
     ref = RunRef("acme", "r1")
-    await ClaimCheck(ref, stages.harness, stages.probation).check(events, 0, stages.clock(), urgent=False)
+    await ClaimCheck(ref, workers.harness, workers.probation).check(events, 0, workers.clock(), urgent=False)

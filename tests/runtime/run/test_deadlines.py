@@ -1,4 +1,4 @@
-"""The server's time of a command decides whether it comes before a deadline, with or without a worker then."""
+"""The time at which the server stored a command decides whether it met a deadline, with or without an active worker."""
 
 import datetime as dt
 import json
@@ -38,26 +38,26 @@ def payloads(events: list[Event], kind: type[Any]) -> list[Any]:
 # -- one activation, by virtual time -----------------------------------------------------------------------------------
 
 
-async def approves(stage: Stage) -> End:
-    """Asks for ten seconds, then asks something else for as long."""
+async def ask_twice(stage: Stage) -> End:
+    """Asks two questions, each with a deadline of ten seconds."""
     node = stage.enter("a")
-    said: list[Any] = []
+    answers: list[Any] = []
     for slot in ("ask", "next"):
         due = after(stage.now(), 10)
         async with node.question(slot, Ask(f"{slot}?", timeout_at=due)) as question:
             answered = await stage.within(due, question.answer(), node=node, slot=f"{slot}.bound")
             late = isinstance(answered, Expired)
             question.close("timeout" if late else "answered", None if late else 1, None)
-        said.append("late" if isinstance(answered, Expired) else answered.value.user_response)
+        answers.append("late" if isinstance(answered, Expired) else answered.value.user_response)
     node.exit("ok")
-    return End("completed", said)
+    return End("completed", answers)
 
 
-class Late:
-    """`callboard.runtime.run.activation.Arrivals` of a tell that is on its way until it is let through."""
+class LateArrivals:
+    """`callboard.runtime.run.activation.Arrivals` with one command that is not delivered while ``stored`` is set."""
 
-    def __init__(self, stored: dt.datetime) -> None:
-        self.stored: dt.datetime | None = stored
+    def __init__(self, answer_stored_at: dt.datetime) -> None:
+        self.stored: dt.datetime | None = answer_stored_at
         self.looks = 0
 
     async def earliest(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
@@ -65,12 +65,12 @@ class Late:
         return self.stored
 
 
-def stored(harness: RunHarness, at: dt.datetime, **body: Any) -> Command:
+def answer_stored_at(harness: RunHarness, at: dt.datetime, **body: Any) -> Command:
     return msgspec.structs.replace(harness.command("answer", **body), stored=at)
 
 
-async def asked(harness: RunHarness) -> tuple[RunRef, dt.datetime]:
-    """A run that asks, and until when."""
+async def start_asking_run(harness: RunHarness) -> tuple[RunRef, dt.datetime]:
+    """Start a run that asks; return it and the deadline of its question."""
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
     [question] = payloads(await harness.events(ref), ev.HumanAsked)
@@ -80,12 +80,12 @@ async def asked(harness: RunHarness) -> tuple[RunRef, dt.datetime]:
 
 @pytest.mark.parametrize("anyio_backend", [("asyncio", VIRTUAL)])
 class TestVirtualTime:
-    async def test_what_was_stored_in_time_counts_although_it_comes_after_the_deadline(self) -> None:
-        harness = harness_for(approves)
-        ref, due = await asked(harness)
+    async def test_an_answer_stored_before_the_deadline_counts_if_it_arrives_later(self) -> None:
+        harness = harness_for(ask_twice)
+        ref, due = await start_asking_run(harness)
         await anyio.sleep(11)
-        in_time = stored(harness, due - dt.timedelta(milliseconds=1), interaction=ASK, user_response="yes")
-        late = stored(harness, due + dt.timedelta(milliseconds=1), interaction=ASK, user_response="no")
+        in_time = answer_stored_at(harness, due - dt.timedelta(milliseconds=1), interaction=ASK, user_response="yes")
+        late = answer_stored_at(harness, due + dt.timedelta(milliseconds=1), interaction=ASK, user_response="no")
         assert await harness.perform(ref, late, in_time) == "parked"
         events = await harness.events(ref)
         assert [one.user_response for one in payloads(events, ev.HumanAnswered)] == ["yes"]
@@ -96,13 +96,13 @@ class TestVirtualTime:
         check_log(events)
         check_replay(harness.language, ref, events)
 
-    async def test_what_was_stored_late_is_refused_although_nobody_was_there_at_the_deadline(self) -> None:
-        harness = harness_for(approves)
-        ref, due = await asked(harness)
+    async def test_an_answer_stored_after_the_deadline_is_refused_if_no_worker_was_active(self) -> None:
+        harness = harness_for(ask_twice)
+        ref, due = await start_asking_run(harness)
         await anyio.sleep(11)
-        # It names no question: it is for none that was asked later.
-        nameless = stored(harness, due + dt.timedelta(seconds=1), user_response="yes")
-        assert await harness.perform(ref, nameless) == "parked"
+        # An answer without an interaction is not for a question that was asked later.
+        unnamed = answer_stored_at(harness, due + dt.timedelta(seconds=1), user_response="yes")
+        assert await harness.perform(ref, unnamed) == "parked"
         events = await harness.events(ref)
         assert payloads(events, ev.HumanAnswered) == []
         assert [one.code for one in payloads(events, ev.CommandRefused)] == ["answer.late"]
@@ -111,63 +111,63 @@ class TestVirtualTime:
         await harness.perform(ref)
         check_replay(harness.language, ref, await harness.events(ref))
 
-    async def test_an_answer_without_a_name_is_for_what_was_asked_when_it_was_stored(self) -> None:
-        harness = harness_for(approves)
-        ref, due = await asked(harness)
+    async def test_an_answer_without_an_interaction_is_for_the_question_open_when_it_was_stored(self) -> None:
+        harness = harness_for(ask_twice)
+        ref, due = await start_asking_run(harness)
         await anyio.sleep(11)
         assert await harness.perform(ref) == "parked"
-        before = stored(harness, due - dt.timedelta(seconds=1), user_response="yes")
+        before = answer_stored_at(harness, due - dt.timedelta(seconds=1), user_response="yes")
         assert await harness.perform(ref, before) == "parked"
         [refused] = payloads(await harness.events(ref), ev.CommandRefused)
         assert refused.code == "answer.late"
 
-    async def test_a_deadline_waits_for_what_was_stored_before_it_and_is_on_its_way(self) -> None:
-        harness = harness_for(approves)
-        ref, due = await asked(harness)
+    async def test_a_deadline_waits_for_an_undelivered_command_stored_before_it(self) -> None:
+        harness = harness_for(ask_twice)
+        ref, due = await start_asking_run(harness)
         await anyio.sleep(11)
         in_time = due - dt.timedelta(seconds=1)
-        arrivals = harness.arrivals = Late(in_time)
+        arrivals = harness.arrivals = LateArrivals(in_time)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(harness.perform, ref)
             await anyio.sleep(5)
             assert ev.TimerFired.type not in types(await harness.events(ref))
             assert harness.acting is not None
             arrivals.stored = None
-            harness.acting.tell(stored(harness, in_time, interaction=ASK, user_response="yes"))
+            harness.acting.tell(answer_stored_at(harness, in_time, interaction=ASK, user_response="yes"))
         events = await harness.events(ref)
         assert [one.user_response for one in payloads(events, ev.HumanAnswered)] == ["yes"]
         assert ev.TimerFired.type not in types(events)
 
-    async def test_a_deadline_does_not_wait_for_ever_and_not_for_what_was_stored_later(self) -> None:
-        harness = harness_for(approves)
-        ref, due = await asked(harness)
+    async def test_a_deadline_waits_neither_for_later_commands_nor_without_bound(self) -> None:
+        harness = harness_for(ask_twice)
+        ref, due = await start_asking_run(harness)
         await anyio.sleep(11)
         for at in (due + dt.timedelta(seconds=1), due - dt.timedelta(seconds=1)):
-            harness.arrivals = Late(at)
+            harness.arrivals = LateArrivals(at)
             assert await harness.perform(ref) in ("parked", "ended")
             await anyio.sleep(11)
         assert end_of(await harness.events(ref)).output == ["late", "late"]
 
     async def test_a_cancellation_that_was_stored_before_a_deadline_comes_first(self) -> None:
         for seconds, expected in ((-1, ["cancel.requested"]), (1, ["timer.fired", "cancel.requested"])):
-            harness = harness_for(approves)
-            ref, due = await asked(harness)
+            harness = harness_for(ask_twice)
+            ref, due = await start_asking_run(harness)
             await anyio.sleep(11)
             at = due + dt.timedelta(seconds=seconds)
             await harness.perform(ref, msgspec.structs.replace(harness.command("cancel"), stored=at))
             found = [one for one in types(await harness.events(ref)) if one in ("timer.fired", "cancel.requested")]
             assert found == expected
 
-    async def test_the_clock_of_a_deadline_is_that_of_the_server_where_the_worker_is_behind(self) -> None:
-        harness = harness_for(approves)
-        ref, due = await asked(harness)
+    async def test_a_deadline_has_the_time_of_the_server_if_the_clock_of_the_worker_lags(self) -> None:
+        harness = harness_for(ask_twice)
+        ref, due = await start_asking_run(harness)
         at = due + dt.timedelta(seconds=1)
         await harness.perform(ref, msgspec.structs.replace(harness.command("cancel"), stored=at))
         [fired] = [event for event in await harness.events(ref) if event.type == ev.TimerFired.type]
         assert fired.time == due
 
 
-# -- a server, and workers that come and go ----------------------------------------------------------------------------
+# -- a server, and workers that start and stop -------------------------------------------------------------------------
 
 
 def call(provider: str, **arguments: Any) -> dict[str, Any]:
@@ -228,14 +228,14 @@ TELLS: dict[str, tuple[str, dict[str, Any]]] = {
     "graph": ("answer", {"user_response": "approve"}),
 }
 
-LATE = {
+LATE_CODES = {
     "human": "answer.late",
     "signal": None,
     "playbook": "answer.late",
     "breakpoint": "resume.not_paused",
     "graph": "answer.late",
 }
-"""The codes that refuse late tells; a signal without a waiting node is recorded if the run continues."""
+"""The codes that refuse late commands; a late signal is recorded."""
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         yield opened
 
 
-async def waiting(connection: Connection, run: str) -> dt.datetime:
+async def wait_for_deadline(connection: Connection, run: str) -> dt.datetime:
     """Wait until a run is parked; return its deadline."""
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run) as feed:
@@ -259,22 +259,22 @@ async def waiting(connection: Connection, run: str) -> dt.datetime:
     raise AssertionError(f"{run} does not wait")
 
 
-async def say(connection: Connection, run: str, verb: str, body: dict[str, Any]) -> None:
-    """Publish a tell without waiting for its verdict."""
+async def publish_tell(connection: Connection, run: str, verb: str, body: dict[str, Any]) -> None:
+    """Publish a command without waiting for its verdict."""
     subject = connection.log.subjects.tell(RunRef("acme", run), verb)
     await connection.log.publish(OutgoingMessage(subject, msgspec.json.encode(body), {}))
 
 
-async def begun(connection: Connection, kinds: list[str], suffix: str) -> dict[str, dt.datetime]:
-    """Start a run of each kind and leave it without a worker; return the deadlines."""
+async def start_runs(connection: Connection, kinds: list[str], suffix: str) -> dict[str, dt.datetime]:
+    """Start a run of each kind, stop the worker, and return the deadlines."""
     async with open_worker(connection, env={}):
         for kind in kinds:
             start = {**STARTS[kind], "run_id": f"{kind}-{suffix}", "model": "scripted", "script": SCRIPT}
             assert (await connection.client.start(start)).status == "accepted"
-        return {kind: await waiting(connection, f"{kind}-{suffix}") for kind in kinds}
+        return {kind: await wait_for_deadline(connection, f"{kind}-{suffix}") for kind in kinds}
 
 
-async def ends(connection: Connection, run: str) -> tuple[ev.RunEnd, list[Event]]:
+async def wait_for_end(connection: Connection, run: str) -> tuple[ev.RunEnd, list[Event]]:
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run) as feed:
             async for item in feed:
@@ -285,28 +285,30 @@ async def ends(connection: Connection, run: str) -> tuple[ev.RunEnd, list[Event]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], scope="module")
-class TestWorkersComeAndGo:
-    async def test_the_outcome_is_the_same_whether_a_worker_was_there_at_the_deadline(
+class TestWorkersStartAndStop:
+    async def test_the_outcome_is_the_same_with_and_without_a_worker_at_the_deadline(
         self, connection: Connection
     ) -> None:
         kinds = list(STARTS)
-        in_time = await begun(connection, kinds, "early")
+        in_time = await start_runs(connection, kinds, "early")
         for kind in kinds:
-            await say(connection, f"{kind}-early", *TELLS[kind])
-        late = await begun(connection, kinds, "late")
+            await publish_tell(connection, f"{kind}-early", *TELLS[kind])
+        late = await start_runs(connection, kinds, "late")
         last = max([*in_time.values(), *late.values()])
         await anyio.sleep((last - dt.datetime.now(dt.UTC)).total_seconds() + 0.1)
         for kind in kinds:
-            await say(connection, f"{kind}-late", *TELLS[kind])
+            await publish_tell(connection, f"{kind}-late", *TELLS[kind])
         async with open_worker(connection, env={}):
             for kind in kinds:
-                _, events = await ends(connection, f"{kind}-early")
+                _, events = await wait_for_end(connection, f"{kind}-early")
                 assert ev.TimerFired.type not in types(events), kind
                 assert payloads(events, ev.CommandRefused) == [], kind
-                ending, events = await ends(connection, f"{kind}-late")
+                ending, events = await wait_for_end(connection, f"{kind}-late")
                 assert ev.TimerFired.type in types(events), kind
-                assert [one.code for one in payloads(events, ev.CommandRefused)] == [LATE[kind]] * bool(LATE[kind])
+                assert [one.code for one in payloads(events, ev.CommandRefused)] == [LATE_CODES[kind]] * bool(
+                    LATE_CODES[kind]
+                )
                 expected = "expired" if kind in ("playbook", "breakpoint") else "completed"
                 assert ending.status == expected, kind
-            assert (await ends(connection, "human-early"))[0].output == "yes"
-            assert (await ends(connection, "human-late"))[0].output == "late"
+            assert (await wait_for_end(connection, "human-early"))[0].output == "yes"
+            assert (await wait_for_end(connection, "human-late"))[0].output == "late"

@@ -1,4 +1,4 @@
-"""Tries of tools and models: a worker that takes a run over counts on from those that the log has."""
+"""Tries of tools and models: a worker that takes a run over continues the recorded count."""
 
 import datetime as dt
 from typing import Any
@@ -42,8 +42,8 @@ def test_the_failed_tries_of_each_effect_are_counted() -> None:
     assert count_failed_tries(events, after=4) == {"a!tool.1.0": 2}
 
 
-class Sessions:
-    """A toolbox whose tool fails once more and then works."""
+class FailingToolbox:
+    """A toolbox whose tool fails once and then works."""
 
     async def serving(self, *_: Any) -> Any:
         return self
@@ -57,7 +57,7 @@ class Sessions:
         return "done"
 
 
-class Model:
+class FailingModel:
     """A model that needs two requests, or fails after two."""
 
     provider = "test"
@@ -76,30 +76,30 @@ async def carry(intent: ev.Payload, tried: int, *, fails: bool = False) -> tuple
     """Carry out an effect of which some tries have failed before; return its outcome and the data of its progress."""
 
     async def models(_name: str) -> tuple[Any, str]:
-        return Model(fails=fails), "m"
+        return FailingModel(fails=fails), "m"
 
-    said: list[Any] = []
+    reports: list[Any] = []
     carrier = Carrier(
         models=models, tools=ToolEnvironment(env={}), kinds={}, on_delta=lambda *_: None, model_timeout_s=10.0
     )
     turn = ModelTurn(model="m", path="a", key="a!x", ordinal=0, idempotency_key="i")
     job = Job(RunRef("default", "r1"), event(2, "a!x", intent), intent, "i", node="a", turn=turn, tried=tried)
-    sessions: Any = Sessions()
-    return await carrier.carry(job, sessions, Reporter(said.append)), [one.data for one in said]
+    sessions: Any = FailingToolbox()
+    return await carrier.carry(job, sessions, Reporter(reports.append)), [one.data for one in reports]
 
 
 @pytest.mark.parametrize("tried", [0, 3])
-async def test_a_tool_call_counts_on(tried: int) -> None:
-    result, said = await carry(ev.ToolCall(node="a", tool="t"), tried)
+async def test_a_tool_call_continues_the_recorded_count_of_tries(tried: int) -> None:
+    result, reports = await carry(ev.ToolCall(node="a", tool="t"), tried)
     assert (result.output, result.tries) == ("done", tried + 2)
-    assert said == [{"tries": tried + 1}]
+    assert reports == [{"tries": tried + 1}]
 
 
 @pytest.mark.parametrize("tried", [0, 3])
-async def test_a_model_turn_counts_on(tried: int) -> None:
+async def test_a_model_turn_continues_the_recorded_count_of_tries(tried: int) -> None:
     call = ev.ModelCall(purpose="turn", model="x:m", digest="d")
-    result, said = await carry(call, tried)
+    result, reports = await carry(call, tried)
     assert (result.text, result.tries) == ("done", tried + 2)
-    assert [one["tries"] for one in said] == [tried + 1]
+    assert [one["tries"] for one in reports] == [tried + 1]
     failed, _said = await carry(call, tried, fails=True)
     assert failed.error.details == {"tries": tried + 2}

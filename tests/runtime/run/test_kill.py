@@ -1,4 +1,4 @@
-"""Killing a run that nobody can perform: its log is closed as a kill of a healthy run closes it."""
+"""Kill of a run that no worker can execute: its log ends as after the kill of another run."""
 
 import json
 from collections import Counter
@@ -50,7 +50,7 @@ def plain_log(quiet_log: None) -> None:
 
 @pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """Virtual time, but for what a real server has a part in."""
+    """Virtual time, except with a real server."""
     return "asyncio" if "tmp_path" in request.fixturenames else ("asyncio", VIRTUAL)
 
 
@@ -58,8 +58,8 @@ def kill(sequence: int = 77, **body: Any) -> Command:
     return Command(sequence, "kill", msgspec.json.encode(body))
 
 
-async def waiting(stage: Stage) -> End:
-    """Stands in two nodes, one of them at its second attempt, with an effect, a timer and a question open."""
+async def wait_in_two_nodes(stage: Stage) -> End:
+    """Waits in two nodes, one of them in its second attempt, with an effect, a timer and a question open."""
     outer = stage.enter("outer")
     inner = stage.enter("outer/inner")
     await effect(inner, "done")
@@ -71,8 +71,8 @@ async def waiting(stage: Stage) -> End:
     return End("completed")
 
 
-async def parked(play: Any) -> tuple[RunHarness, RunRef]:
-    """A run that has come to where nothing but a person, a clock or an effect that hangs would go on with it."""
+async def start_and_park(play: Any) -> tuple[RunHarness, RunRef]:
+    """Start a run and execute it until it waits for a person, a timer or an effect that hangs."""
     harness = harness_for(play)
     ref = await harness.accept("p")
     with anyio.move_on_after(30):
@@ -80,14 +80,14 @@ async def parked(play: Any) -> tuple[RunHarness, RunRef]:
     return harness, ref
 
 
-async def copy_of(harness: RunHarness, ref: RunRef, upto: int | None = None) -> MemoryLog:
+async def copy_log(harness: RunHarness, ref: RunRef, upto: int | None = None) -> MemoryLog:
     log = MemoryLog()
     await copied((await harness.log.read(ref))[:upto], log)
     return log
 
 
-def said(events: Sequence[Event]) -> Counter[tuple[Any, ...]]:
-    """What events say, whenever and in whichever order."""
+def contents_of(events: Sequence[Event]) -> Counter[tuple[Any, ...]]:
+    """The contents of events, regardless of time and order."""
     return Counter((e.type, e.path, e.iteration, e.attempt, e.key, e.cause, bytes(e.payload)) for e in events)
 
 
@@ -95,44 +95,44 @@ async def events_of(log: MemoryLog, ref: RunRef) -> list[Event]:
     return [item.event for item in await read_run(log, ref)]
 
 
-@pytest.mark.parametrize("play", [waiting, plays.cancelled, plays.flow, plays.graph, plays.playbook])
-async def test_it_ends_as_a_run_that_can_be_performed(play: Any, plain_log: None) -> None:
-    harness, ref = await parked(play)
-    log = await copy_of(harness, ref)
+@pytest.mark.parametrize("play", [wait_in_two_nodes, plays.cancelled, plays.flow, plays.graph, plays.playbook])
+async def test_a_kill_without_the_interpreter_states_the_same_as_with_it(play: Any, plain_log: None) -> None:
+    harness, ref = await start_and_park(play)
+    log = await copy_log(harness, ref)
     assert await harness.perform(ref, kill(reason="enough", by="Ada")) == "ended"
     assert await end_killed(log, harness, ref, kill(reason="enough", by="Ada"))
     events = await events_of(log, ref)
     check_log(events)
-    assert said(events) == said(await harness.events(ref))
-    told = replay_events(ref, events, read_admission(events[0], harness.language), {})
-    assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
+    assert contents_of(events) == contents_of(await harness.events(ref))
+    replayed = replay_events(ref, events, read_admission(events[0], harness.language), {})
+    assert (replayed.ended, replayed.unwritten, replayed.standing.status) == (True, [], "cancelled")
 
 
-async def test_whatever_the_log_ends_with_it_can_be_ended(plain_log: None) -> None:
-    """Cut after any event, as by a crash, and taken up by a version that does not know its plays."""
-    for play in (waiting, plays.workflow, plays.graph):
-        harness, ref = await parked(play)
-        stranger = RunHarness({})
+async def test_a_run_can_be_killed_after_any_event(plain_log: None) -> None:
+    """The log is cut as by a crash, and the worker does not know the definition."""
+    for play in (wait_in_two_nodes, plays.workflow, plays.graph):
+        harness, ref = await start_and_park(play)
+        other = RunHarness({})
         for upto in range(1, min(CUTS_MAX, len(await harness.log.read(ref)))):
-            log = await copy_of(harness, ref, upto)
+            log = await copy_log(harness, ref, upto)
             if (await events_of(log, ref))[-1].type == ev.RunEnd.type:
                 break
-            assert await end_killed(log, stranger, ref, kill())
+            assert await end_killed(log, other, ref, kill())
             events = await events_of(log, ref)
             check_log(events)
             assert types(events[upto:])[:2] == ["run.claimed", "cancel.requested"]
             assert end_of(events).status == "cancelled"
 
 
-async def test_a_kill_that_was_cut_short_is_finished_and_recorded_once(plain_log: None) -> None:
-    harness, ref = await parked(waiting)
-    whole = await copy_of(harness, ref)
+async def test_an_interrupted_kill_is_completed_and_recorded_once(plain_log: None) -> None:
+    harness, ref = await start_and_park(wait_in_two_nodes)
+    whole = await copy_log(harness, ref)
     at_rest = len(await whole.read(ref))
     assert await end_killed(whole, harness, ref, kill())
     for upto in range(at_rest + 2, len(await whole.read(ref))):
         log = MemoryLog()
         await copied((await whole.read(ref))[:upto], log)
-        # The command itself may be lost: what is recorded is enough.
+        # The recorded request is enough without the command.
         assert await end_killed(log, harness, ref, None)
         events = await events_of(log, ref)
         check_log(events)
@@ -140,8 +140,8 @@ async def test_a_kill_that_was_cut_short_is_finished_and_recorded_once(plain_log
         assert end_of(events) == end_of(await events_of(whole, ref))
 
 
-async def test_what_is_not_to_be_killed_is_left_alone(plain_log: None) -> None:
-    harness, ref = await parked(plays.cancelled)
+async def test_a_run_without_a_kill_and_an_unknown_run_do_not_change(plain_log: None) -> None:
+    harness, ref = await start_and_park(plays.cancelled)
     before = await harness.events(ref)
     assert "cancel.requested" in types(before)
     assert not await end_killed(harness.log, harness, ref, None)
@@ -150,21 +150,21 @@ async def test_what_is_not_to_be_killed_is_left_alone(plain_log: None) -> None:
 
 
 async def test_a_kill_of_a_run_that_has_ended_adds_nothing(plain_log: None) -> None:
-    harness, ref = await parked(waiting)
+    harness, ref = await start_and_park(wait_in_two_nodes)
     assert await end_killed(harness.log, harness, ref, kill())
     before = await harness.events(ref)
     assert await end_killed(harness.log, harness, ref, kill(78))
     assert await harness.events(ref) == before
 
 
-async def test_it_writes_under_the_guard(plain_log: None) -> None:
-    """Another worker takes the run between two of its appends: it stops at once."""
-    harness, ref = await parked(waiting)
+async def test_a_kill_stops_when_another_worker_claims_the_run(plain_log: None) -> None:
+    """The rival claims the run between two appends of the kill."""
+    harness, ref = await start_and_park(wait_in_two_nodes)
     log = harness.log
     assert isinstance(log, CrashingLog)
     rival = RunLog(log, ref, writer="rival", clock=harness.clock)
 
-    class Interrupted(MemoryLog):
+    class LogWithRival(MemoryLog):
         async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
             for entry in entries:
                 if entry.type == ev.EffectCancelled.type and not rival.n:
@@ -175,15 +175,15 @@ async def test_it_writes_under_the_guard(plain_log: None) -> None:
                 after = await log.put(ref, [entry], after, beside)
             return after
 
-    interrupted = Interrupted()
-    interrupted.read, interrupted.last = log.read, log.last
+    log_with_rival = LogWithRival()
+    log_with_rival.read, log_with_rival.last = log.read, log.last
     with pytest.raises(RunLost):
-        await end_killed(interrupted, harness, ref, kill())
+        await end_killed(log_with_rival, harness, ref, kill())
     events = await harness.events(ref)
     assert types(events)[-2:] == ["cancel.requested", "run.claimed"]
 
 
-async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: None) -> None:
+async def test_a_kill_needs_no_large_values_and_records_no_secrets(plain_log: None) -> None:
     async def large(stage: Stage) -> End:
         node = stage.enter("a", instruction="x" * 10_000)
         await effect(node, "hang", hang=True, note="y" * 10_000)
@@ -193,8 +193,8 @@ async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: N
     ref = await harness.accept("p")
     with anyio.move_on_after(30):
         await harness.perform(ref)
-    # Its large values are missing there: why it could not be performed, for instance.
-    log = await copy_of(harness, ref)
+    # The copy lacks the large values.
+    log = await copy_log(harness, ref)
     assert await end_killed(log, harness, ref, kill(reason="it knows s3cr3t-value"))
     events = [item.event for item in await log.read(ref)]
     check_log(events)
@@ -203,8 +203,8 @@ async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: N
     assert cancelled.reason == "it knows [secret:TOKEN]"
 
 
-async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None) -> None:
-    """What it said is stored beside the event, which has a marker in its place."""
+async def test_a_run_whose_cancellation_has_a_large_message_can_be_killed(plain_log: None) -> None:
+    """The message is stored beside the event, which has a marker instead."""
     harness = harness_for(plays.cancelled, inline_bytes_max=1_000)
     ref = await harness.accept("p")
     with anyio.move_on_after(1):
@@ -219,8 +219,8 @@ async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None)
     assert end_of(events).error == Failure("cancelled", "killed", type="cancellation")
 
 
-async def test_a_run_that_had_much_to_warn_of_can_be_killed_and_tells_it(plain_log: None) -> None:
-    """What it warned of is stored beside the events, which have markers in its place."""
+async def test_the_end_of_a_killed_run_has_its_large_warnings(plain_log: None) -> None:
+    """The warnings are stored beside the events, which have markers instead."""
 
     async def warns(stage: Stage) -> End:
         node = stage.enter("a")
@@ -234,60 +234,60 @@ async def test_a_run_that_had_much_to_warn_of_can_be_killed_and_tells_it(plain_l
     with anyio.move_on_after(30):
         await harness.perform(ref)
     assert [event.type for event in await harness.events(ref) if event.blobs] == ["run.accepted", "node.warning"]
-    # Without its large values it can be killed as well.
-    for log in (harness.log, await copy_of(harness, ref)):
+    # The copy lacks the large values.
+    for log in (harness.log, await copy_log(harness, ref)):
         assert await end_killed(log, harness, ref, kill())
         check_log([item.event for item in await log.read(ref)])
-    told = end_of(await harness.events(ref)).warnings
-    assert [(one.code, one.reason[:1], len(one.reason)) for one in told] == [
+    replayed = end_of(await harness.events(ref)).warnings
+    assert [(one.code, one.reason[:1], len(one.reason)) for one in replayed] == [
         *(("strange", str(place), 5_000) for place in range(3)),
         ("odd", "w", 10_000),
     ]
 
 
-async def parental(stage: Stage) -> End:
+async def start_child(stage: Stage) -> End:
     node = stage.enter("a")
-    await node.child("c", {"language": "play", "source": "waiting"}, 1)
+    await node.child("c", {"language": "play", "source": "child"}, 1)
     return End("completed")
 
 
-async def test_parent_and_children_hear_of_it(plain_log: None) -> None:
-    harness = harness_for(parental)
-    harness.plays = {**harness.plays, "waiting": waiting}
+async def test_a_kill_notifies_the_parent_and_the_children(plain_log: None) -> None:
+    harness = harness_for(start_child)
+    harness.plays = {**harness.plays, "child": wait_in_two_nodes}
     ref = await harness.accept("p")
     with anyio.move_on_after(30):
         await harness.perform(ref)
     (child,) = harness.children.called
     with anyio.move_on_after(30):
         await harness.perform(child)
-    # Each by one that does not know its plays.
-    stranger = RunHarness({}, log=harness.log)
-    stranger.children = harness.children
-    assert await end_killed(harness.log, stranger, ref, kill(reason="enough"))
+    # The worker that kills does not know the definitions.
+    other = RunHarness({}, log=harness.log)
+    other.children = harness.children
+    assert await end_killed(harness.log, other, ref, kill(reason="enough"))
     (stop,) = harness.children.run_messages
     assert (stop.to, stop.verb) == (child, "kill")
-    assert await end_killed(harness.log, stranger, child, Command(5, stop.verb, stop.body))
+    assert await end_killed(harness.log, other, child, Command(5, stop.verb, stop.body))
     wake = harness.children.run_messages[-1]
     assert (wake.to, wake.verb) == (ref, "wake")
     for run in (ref, child):
         check_log(await harness.events(run))
 
 
-async def continuing(stage: Stage) -> End:
+async def continue_at_once(stage: Stage) -> End:
     return End("completed", continuation=Continuation(None))
 
 
-async def test_the_run_that_continues_a_child_hears_of_it(plain_log: None) -> None:
-    harness = harness_for(parental)
-    harness.plays = {**harness.plays, "waiting": continuing}
+async def test_a_kill_reaches_the_run_that_continues_a_child(plain_log: None) -> None:
+    harness = harness_for(start_child)
+    harness.plays = {**harness.plays, "child": continue_at_once}
     ref = await harness.accept("p")
     with anyio.move_on_after(30):
         await harness.perform(ref)
     (child,) = harness.children.called
     assert await harness.perform(child) == "ended"
-    stranger = RunHarness({}, log=harness.log)
-    stranger.children = harness.children
-    assert await end_killed(harness.log, stranger, ref, kill())
+    other = RunHarness({}, log=harness.log)
+    other.children = harness.children
+    assert await end_killed(harness.log, other, ref, kill())
     end = ev.payload_of((await harness.events(child))[-1])
     assert isinstance(end, ev.RunEnd)
     assert end.successor is not None
@@ -295,23 +295,23 @@ async def test_the_run_that_continues_a_child_hears_of_it(plain_log: None) -> No
     assert [stop.to.run for stop in stops] == [end.successor.run]
 
 
-async def costly(stage: Stage) -> End:
+async def one_model_turn(stage: Stage) -> End:
     node = stage.enter("m")
     await node.turn("turn.1", ModelRequest(messages=[Message("user", [Text("Count.")])]))
     return End("completed")
 
 
-async def outlived(stage: Stage) -> End:
-    """Waits for a child, and then for what never comes."""
+async def wait_after_child(stage: Stage) -> End:
+    """Waits for a child, and then for an effect that hangs."""
     node = stage.enter("a")
     await node.child("c", {"language": "play", "source": "costly"}, 1)
     await effect(node, "hang", hang=True)
     return End("completed")
 
 
-async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain_log: None) -> None:
-    harness = harness_for(outlived)
-    harness.plays = {**harness.plays, "costly": costly}
+async def test_the_end_of_a_killed_run_has_the_usage_of_its_children(plain_log: None) -> None:
+    harness = harness_for(wait_after_child)
+    harness.plays = {**harness.plays, "costly": one_model_turn}
     harness.script = {"default": {"text": "3", "usage": {"input_tokens": 5, "output_tokens": 2}}}
     ref = await harness.accept("p")
     await harness.perform(ref)
@@ -320,8 +320,8 @@ async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain
     wake = harness.children.run_messages[-1]
     with anyio.move_on_after(30):
         await harness.perform(ref, Command(6, wake.verb, wake.body))
-    stranger = RunHarness({}, log=harness.log)
-    assert await end_killed(harness.log, stranger, ref, kill())
+    other = RunHarness({}, log=harness.log)
+    assert await end_killed(harness.log, other, ref, kill())
     events = await harness.events(ref)
     check_log(events)
     assert end_of(events).usage == Usage(5, 2)
@@ -342,8 +342,8 @@ SOURCE = json.dumps(
 )
 
 
-async def recorded_elsewhere(log: Any, ref: RunRef, source: str) -> None:
-    """A run as another version has left it: in a node that this version knows nothing of, with a turn open."""
+async def record_diverged_run(log: Any, ref: RunRef, source: str) -> None:
+    """Record a run like another version: in a node that this version does not know, with an open turn."""
     definition = Definitions().language("workflow").parse(SOURCE)
     assert not isinstance(definition, list)
     runlog = RunLog(log, ref, writer="ghost")
@@ -373,7 +373,7 @@ def break_carrier(_self: Any, _ref: RunRef, _admission: Any) -> Any:
 
 
 @pytest.mark.parametrize("why", ["diverges", "is not admitted", "fails"])
-async def test_a_worker_ends_a_run_that_it_cannot_perform_when_told_to(
+async def test_a_worker_can_kill_a_run_that_it_cannot_execute(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "fails":
@@ -384,7 +384,7 @@ async def test_a_worker_ends_a_run_that_it_cannot_perform_when_told_to(
         open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
         open_worker(connection, env={}),
     ):
-        await recorded_elsewhere(connection.log, ref, "no workflow" if why == "is not admitted" else SOURCE)
+        await record_diverged_run(connection.log, ref, "no workflow" if why == "is not admitted" else SOURCE)
         verdict = await connection.client.tell("r", "kill", Kill(reason="stuck"))
         assert verdict.status == "accepted"
         with anyio.fail_after(PATIENCE_S):
@@ -395,7 +395,7 @@ async def test_a_worker_ends_a_run_that_it_cannot_perform_when_told_to(
         events = await connection.client.events("r")
         check_log(events)
         assert types(events)[-6:] == [
-            "run.claimed",  # of the actor that could not perform it
+            "run.claimed",  # of the actor that could not execute it
             "run.claimed",
             "cancel.requested",
             "effect.cancelled",

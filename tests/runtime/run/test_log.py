@@ -1,4 +1,4 @@
-"""What a run leaves in its log, and who may write it: large values, secrets, rivals, divergence, and wide fans."""
+"""The log of a run: large values, secrets, rival writers, divergence, and many open effects."""
 
 import datetime as dt
 from collections.abc import Awaitable, Callable
@@ -33,23 +33,23 @@ def plain_log(quiet_log: None) -> None:
 
 async def one_effect(stage: Stage) -> End:
     node = stage.enter("a")
-    came = await node.call("x", "http", {"value": stage.info.input, "after": 1})
-    assert isinstance(came, Ok)
-    node.exit("ok", came.value)
-    return End("completed", came.value)
+    outcome = await node.call("x", "http", {"value": stage.info.input, "after": 1})
+    assert isinstance(outcome, Ok)
+    node.exit("ok", outcome.value)
+    return End("completed", outcome.value)
 
 
 # -- large values ------------------------------------------------------------------------------------------------------
 
 
-async def test_large_values_travel_beside_their_events() -> None:
+async def test_large_values_are_stored_beside_their_events() -> None:
     large = "x" * (8 * MIB)
 
     async def play(stage: Stage) -> End:
-        came = await stage.root.call("x", "http", {})
+        outcome = await stage.root.call("x", "http", {})
         await stage.root.sleep("sleep", after(stage.now(), 60))
-        assert isinstance(came, Ok)
-        return End("completed", len(came.value["text"]))
+        assert isinstance(outcome, Ok)
+        return End("completed", len(outcome.value["text"]))
 
     async def calls(_job: object, _request: object) -> tuple[Any, None]:
         return {"text": large, "small": 1}, None
@@ -75,10 +75,10 @@ async def test_secrets_are_replaced_in_every_event() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a", input={"token": secret}, instruction=f"Use {secret}.")
         node.progress(f"using {secret}")
-        came = await node.call("x", "http", {"value": {"echo": [f"<{secret}>"], secret: 1}, "header": secret})
-        assert isinstance(came, Ok)
-        node.exit("ok", {"said": came.value, "input": secret})
-        return End("failed", came.value, error=LOST)
+        outcome = await node.call("x", "http", {"value": {"echo": [f"<{secret}>"], secret: 1}, "header": secret})
+        assert isinstance(outcome, Ok)
+        node.exit("ok", {"said": outcome.value, "input": secret})
+        return End("failed", outcome.value, error=LOST)
 
     harness = harness_for(play, secret={"pass": secret, "short": "x"})
     events = await harness.play("p")
@@ -88,7 +88,7 @@ async def test_secrets_are_replaced_in_every_event() -> None:
     assert end_of(events).output == {"echo": ["<[secret:pass]>"], "[secret:pass]": 1}
 
 
-async def test_a_secret_inside_another_leaves_nothing_of_either() -> None:
+async def test_a_secret_inside_another_is_replaced_in_full() -> None:
     harness = harness_for(one_effect, secret={"inner": "abcdef", "outer": "xxabcdefxx"})
     ref = await harness.accept("p", input="xxabcdefxx and abcdef")
     await harness.perform(ref)
@@ -99,10 +99,10 @@ async def test_a_secret_inside_another_leaves_nothing_of_either() -> None:
 async def test_a_secret_that_is_a_number_does_not_break_the_event(value: Any) -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
-        came = await node.call("x", "http", {})
-        assert isinstance(came, Ok)
-        node.exit("ok", came.value)
-        return End("completed", came.value)
+        outcome = await node.call("x", "http", {})
+        assert isinstance(outcome, Ok)
+        node.exit("ok", outcome.value)
+        return End("completed", outcome.value)
 
     async def calls(_job: object, _request: object) -> tuple[Any, None]:
         return value, None
@@ -114,7 +114,7 @@ async def test_a_secret_that_is_a_number_does_not_break_the_event(value: Any) ->
     assert end_of(events).status == "completed"
 
 
-async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log() -> None:
+async def test_a_secret_equal_to_a_word_of_the_event_format_does_not_break_the_log() -> None:
     harness = harness_for(one_effect, secret={"word": "completed"})
     events = await harness.play("p")
     check_log(events)
@@ -126,48 +126,45 @@ async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log(
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("w1", "w2"),
-        pytest.param(("w1", "w1")),
-    ],
+    [("w1", "w2"), ("w1", "w1")],
 )
-async def test_of_two_actors_one_has_the_run_and_the_other_stops(names: tuple[str, str]) -> None:
-    """Also when two processes go by the same name."""
+async def test_of_two_actors_one_executes_the_run_and_the_other_stops(names: tuple[str, str]) -> None:
+    """Also if two workers have the same name."""
     log = MemoryLog()
     rivals = [harness_for(one_effect, log, worker=name) for name in names]
     ref = await rivals[0].accept("p", input=1)
-    came: list[Any] = []
+    outcome: list[Any] = []
 
     async def act(harness: RunHarness) -> None:
         try:
-            came.append(await harness.perform(ref))
+            outcome.append(await harness.perform(ref))
         except CallboardError as error:
-            came.append(type(error))
+            outcome.append(type(error))
 
     async with anyio.create_task_group() as tasks:
         for rival in rivals:
             tasks.start_soon(act, rival)
     events = await rivals[0].events(ref)
     check_log(events)
-    assert sorted(map(str, came)) == sorted(["ended", str(RunLost)])
+    assert sorted(map(str, outcome)) == sorted(["ended", str(RunLost)])
     assert types(events).count("run.claimed") == 1
     assert len(rivals[0].executed + rivals[1].executed) == 1
 
 
-async def test_who_loses_a_run_in_the_midst_stops_and_appends_nothing() -> None:
+async def test_an_actor_that_loses_its_run_stops_and_appends_nothing() -> None:
     log = MemoryLog()
     first, second = (harness_for(one_effect, log, worker=name) for name in ("w1", "w2"))
     ref = await first.accept("p", input=1)
     lost: list[RunLost] = []
 
-    async def losing() -> None:
+    async def perform_and_lose() -> None:
         try:
             await first.perform(ref)
         except RunLost as error:
             lost.append(error)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(losing)
+        tasks.start_soon(perform_and_lose)
         await anyio.sleep(0.5)
         await second.perform(ref)
     events = await first.events(ref)
@@ -183,8 +180,8 @@ async def test_who_loses_a_run_in_the_midst_stops_and_appends_nothing() -> None:
 Version = Callable[[Stage], Awaitable[End]]
 
 
-async def diverge(recorded: Version, now: Version, upto: str | None = None) -> ReplayDiverged:
-    """Record a run until it parks, keep what stands before an event of a type, and go on with another version."""
+async def replay_with(recorded: Version, now: Version, upto: str | None = None) -> ReplayDiverged:
+    """Record a run until it parks, cut its log before an event of a type, and replay it with another version."""
     harness = harness_for(recorded)
     ref = await harness.accept("p")
     await harness.perform(ref)
@@ -200,7 +197,7 @@ async def diverge(recorded: Version, now: Version, upto: str | None = None) -> R
     return caught.value
 
 
-def version(request: Any, name: str = "x", path: str = "a", careless: bool = False) -> Version:
+def make_version(request: Any, name: str = "x", path: str = "a", careless: bool = False) -> Version:
     async def play(stage: Stage) -> End:
         node = stage.enter(path)
         try:
@@ -214,27 +211,27 @@ def version(request: Any, name: str = "x", path: str = "a", careless: bool = Fal
     return play
 
 
-async def test_another_request_is_a_divergence_that_shows_both() -> None:
-    error = await diverge(version({"n": 1}), version({"n": 2}))
+async def test_a_divergence_shows_the_recorded_and_the_new_request() -> None:
+    error = await replay_with(make_version({"n": 1}), make_version({"n": 2}))
     assert error.n == 5
     assert '{"n":1}' in error.difference.recorded
     assert '{"n":2}' in error.difference.requested
 
 
 async def test_another_fact_and_another_address_are_divergences() -> None:
-    error = await diverge(version({}), version({}, path="b"))
+    error = await replay_with(make_version({}), make_version({}, path="b"))
     assert "node.enter" in error.difference.recorded
     assert "node.enter at b" in error.difference.requested
-    error = await diverge(version({}), version({}, name="y"))
+    error = await replay_with(make_version({}), make_version({}, name="y"))
     assert "effect.call" in error.difference.recorded
 
 
 async def test_a_divergence_cannot_be_caught_by_an_interpreter() -> None:
-    error = await diverge(version({"n": 1}), version({"n": 2}, careless=True))
+    error = await replay_with(make_version({"n": 1}), make_version({"n": 2}, careless=True))
     assert error.n == 5
 
 
-def racing(cancels: bool) -> Version:
+def make_race(cancels: bool) -> Version:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         fast, slow = (stage.spawn(effect(node, name, wait_s)) for name, wait_s in (("fast", 1), ("slow", 9)))
@@ -249,24 +246,24 @@ def racing(cancels: bool) -> Version:
 
 
 async def test_a_recorded_cancellation_that_is_not_repeated_is_a_divergence() -> None:
-    error = await diverge(racing(True), racing(False), upto="timer.set")
+    error = await replay_with(make_race(True), make_race(False), upto="timer.set")
     assert "effect.cancelled" in error.difference.recorded
 
 
-def bounded(seconds: float) -> Version:
+def make_bounded(seconds: float) -> Version:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         work = effect(node, "long", hang=True)
-        came = await stage.within(after(node.entered_at, seconds), work, node=node, slot="bound")
-        assert isinstance(came, Expired)
+        outcome = await stage.within(after(node.entered_at, seconds), work, node=node, slot="bound")
+        assert isinstance(outcome, Expired)
         await node.sleep("sleep", node.entered_at + dt.timedelta(days=1))
         return End("completed")
 
     return play
 
 
-async def test_another_bound_is_a_divergence() -> None:
-    error = await diverge(bounded(10), bounded(20))
+async def test_another_deadline_is_a_divergence() -> None:
+    error = await replay_with(make_bounded(10), make_bounded(20))
     assert "timer.fired" in error.difference.recorded
 
 
@@ -284,7 +281,7 @@ async def test_a_slot_that_is_used_twice_is_refused() -> None:
     assert "a#1.1!x" in end.error.message
 
 
-# -- wide fans ---------------------------------------------------------------------------------------------------------
+# -- many open effects -------------------------------------------------------------------------------------------------
 
 
 async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:
@@ -295,7 +292,9 @@ async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:
         calls = [node.call(f"x.{i}", "http", {"after": 60, "value": i}) for i in range(wide)]
         settled = await stage.join(*[stage.spawn(call) for call in calls])
         node.exit("ok")
-        return End("completed", sum(not isinstance(came.value, Failed) for came in settled if isinstance(came, Ok)))
+        return End(
+            "completed", sum(not isinstance(outcome.value, Failed) for outcome in settled if isinstance(outcome, Ok))
+        )
 
     harness = harness_for(play)
     ref = await harness.accept("p")

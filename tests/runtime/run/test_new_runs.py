@@ -1,4 +1,4 @@
-"""A new run is stored with its first turn and the command that activates it, in one batch, or nothing of it is."""
+"""A new run is stored with its first turn and the command that activates it, in one batch or not at all."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class CountingLog(MemoryLog):
-    """Notes the types of the events of each append, and what was stored beside them."""
+    """Records the types of the events of each append, and the messages beside them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,23 +53,23 @@ async def one_step(stage: Stage) -> End:
     return End("completed")
 
 
-async def computes_first(stage: Stage) -> End:
+async def compute_first(stage: Stage) -> End:
     assert await stage.compute(lambda: 7) == 7
     return await one_step(stage)
 
 
-async def sends_much(stage: Stage) -> End:
+async def send_large_request(stage: Stage) -> End:
     node = stage.enter("a")
     await effect(node, "do", text="x" * 2000)
     node.exit("ok")
     return End("completed")
 
 
-async def only_ends(_stage: Stage) -> End:
+async def end_at_once(_stage: Stage) -> End:
     return End("completed", "at once")
 
 
-async def fails(_stage: Stage) -> End:
+async def fail(_stage: Stage) -> End:
     raise ValueError("a fault of the interpreter")
 
 
@@ -79,10 +79,10 @@ class Starts:
     def __init__(self, log: MemoryLog | None = None) -> None:
         plays = {
             "one_step": one_step,
-            "computes": computes_first,
-            "ends": only_ends,
-            "fails": fails,
-            "large": sends_much,
+            "computes": compute_first,
+            "ends": end_at_once,
+            "fails": fail,
+            "large": send_large_request,
         }
         self.log = log or CountingLog()
         self.harness = RunHarness(plays, log=self.log, pace=Pace(beside=on_the_loop), always_replay=False)
@@ -97,12 +97,12 @@ class Starts:
         return RunActor(new.ref, self.log, self.harness, self.harness.clock, new=new)
 
     async def perform(self, new: NewRun) -> tuple[ActivationEnd, bool]:
-        """Perform a run; return how the actor ended, and what the sender of the start waits for."""
+        """Perform a run; return the end of the activation, and whether the run was stored."""
         ending = await self.actor(new).run()
         return ending, await new.wait_until_stored()
 
 
-async def test_the_first_turn_is_one_append() -> None:
+async def test_a_run_and_its_first_turn_are_stored_in_one_append() -> None:
     log = CountingLog()
     starts = Starts(log)
     new = starts.new("one_step")
@@ -114,25 +114,25 @@ async def test_the_first_turn_is_one_append() -> None:
     assert [(event.n, event.epoch, event.cause) for event in events[:2]] == [(1, 0, 5), (2, 1, 0)]
 
 
-async def test_a_run_that_ends_at_once_is_one_append() -> None:
+async def test_a_run_that_ends_in_its_first_turn_is_stored_in_one_append() -> None:
     log = CountingLog()
     starts = Starts(log)
     assert await starts.perform(starts.new("ends")) == ("ended", True)
-    assert [puts for puts, _ in log.puts] == [["run.accepted", "run.claimed", "run.start", "run.end"]]
+    assert [types for types, _ in log.puts] == [["run.accepted", "run.claimed", "run.start", "run.end"]]
 
 
-async def test_a_fault_of_the_interpreter_is_the_runs_end() -> None:
+async def test_an_exception_of_the_interpreter_ends_the_run() -> None:
     starts = Starts()
     new = starts.new("fails")
     assert await starts.perform(new) == ("ended", True)
     assert types(await starts.harness.events(new.ref))[-2:] == ["run.failed", "run.end"]
 
 
-async def test_a_first_turn_that_takes_long_does_not_delay_the_acceptance() -> None:
+async def test_a_slow_first_turn_does_not_delay_the_acceptance() -> None:
     log = CountingLog()
     starts = Starts(log)
     assert await starts.perform(starts.new("computes")) == ("ended", True)
-    assert [puts for puts, _ in log.puts][:2] == [
+    assert [types for types, _ in log.puts][:2] == [
         ["run.accepted", "run.claimed", "run.start"],
         ["node.enter", "effect.call"],
     ]
@@ -144,7 +144,7 @@ async def test_large_values_are_stored_only_for_a_run_that_is_stored() -> None:
     starts.harness.inline_bytes_max = 600
     new = starts.new("large")
     assert await starts.perform(new) == ("ended", True)
-    assert [puts for puts, _ in log.puts][:2] == [FIRST_TURN[:-1], ["effect.call"]]
+    assert [types for types, _ in log.puts][:2] == [FIRST_TURN[:-1], ["effect.call"]]
     starts.harness.inline_bytes_max = 100
     log.puts.clear()
     assert await starts.perform(starts.new("one_step", "r2")) == ("not_stored", False)
@@ -189,7 +189,7 @@ async def test_the_sender_learns_that_the_log_does_not_answer() -> None:
         await new.wait_until_stored()
 
 
-async def test_a_run_that_is_stored_waits_for_space() -> None:
+async def test_an_accepted_run_waits_for_space_in_the_store() -> None:
     starts = Starts()
     new = starts.new("one_step")
     actor = starts.actor(new)
@@ -202,7 +202,7 @@ async def test_a_run_that_is_stored_waits_for_space() -> None:
     assert types(await starts.harness.events(new.ref))[-1] == "run.end"
 
 
-async def test_a_worker_that_leaves_stores_nothing() -> None:
+async def test_a_worker_that_drains_stores_no_new_run() -> None:
     starts = Starts()
     new = starts.new("one_step")
     actor = starts.actor(new)

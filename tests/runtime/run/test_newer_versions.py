@@ -1,4 +1,4 @@
-"""Mixed versions: a run that a newer version has performed waits for a worker of that version, and loses nothing."""
+"""Mixed versions: a run of a newer version waits for a worker of that version."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -31,10 +31,10 @@ from tests.support.run_harness import PlayLanguage, RunHarness, types
 Difference = Literal["kind", "type", "rules", "member"]
 
 
-class NodeDreamt(ev.Fact, frozen=True):
+class NewNodeEvent(ev.Fact, frozen=True):
     """An event that only the newer version has."""
 
-    type = "node.dreamt"
+    type = "node.new"
 
 
 class NewerEffectCall(ev.EffectCall, frozen=True):
@@ -47,12 +47,12 @@ class NewerNodeExit(ev.NodeExit, frozen=True):
     mood: str = ""
 
 
-NEWER: dict[Difference, type[ev.Payload]] = {"kind": NewerEffectCall, "type": NodeDreamt, "member": NewerNodeExit}  # pyright: ignore
+NEWER: dict[Difference, type[ev.Payload]] = {"kind": NewerEffectCall, "type": NewNodeEvent, "member": NewerNodeExit}  # pyright: ignore
 
 
 @contextmanager
 def newer_version(harness: RunHarness, difference: Difference) -> Generator[None]:
-    """Know what the newer version knows."""
+    """Add the difference of the newer version to this process."""
     with pytest.MonkeyPatch.context() as patch:
         if difference == "rules":
             patch.setattr(PlayLanguage, "rules", 1)
@@ -72,16 +72,16 @@ def decode_again(harness: RunHarness) -> None:
         items[:] = [decode_recorded(one.event.type, one.sequence, ref, one.id, one.data) for one in items]
 
 
-def play_of(difference: Difference) -> Callable[[Stage], object]:
-    """A run of the newer version: it performs what that version has, and asks a person."""
+def make_play(difference: Difference) -> Callable[[Stage], object]:
+    """A definition that needs the difference of the newer version, and then asks a person."""
 
-    async def dreams(stage: Stage) -> End:
+    async def play(stage: Stage) -> End:
         node = stage.enter("a")
         if difference == "kind":
             await node.call("x", "future", {"q": 1})  # pyright: ignore[reportArgumentType]
         if difference == "type":
             assert isinstance(stage, PerformedStage)
-            stage.state_of_run(NodeDreamt())  # pyright: ignore[reportArgumentType]
+            stage.state_of_run(NewNodeEvent())  # pyright: ignore[reportArgumentType]
         if difference == "member":
             inner = stage.enter("b")
             inner.exit("ok")
@@ -92,7 +92,7 @@ def play_of(difference: Difference) -> Callable[[Stage], object]:
         node.exit("ok")
         return End("completed", again.value if isinstance(again, Ok) else None)
 
-    return dreams
+    return play
 
 
 async def carry_future(job: Job, request: JSON) -> tuple[JSON, JSON]:
@@ -125,7 +125,7 @@ class OtherWorkers:
 
 
 async def perform(harness: RunHarness, others: OtherWorkers, ref: RunRef, delivery: Delivery, verb: str) -> list[Event]:
-    """Have a worker receive a command; return the events of its run when it has it no more."""
+    """Deliver a command to a worker; return the events of the run after its activation."""
     runs = ActiveRuns(harness.log, harness, others, ack_wait_s=60, runs_active_max=1)
     async with anyio.create_task_group() as tasks:
         await tasks.start(runs.run)
@@ -136,9 +136,9 @@ async def perform(harness: RunHarness, others: OtherWorkers, ref: RunRef, delive
     return await harness.events(ref)
 
 
-async def open_run(difference: Difference) -> tuple[RunHarness, RunRef]:
-    """A run that the newer version has performed up to its question."""
-    harness = RunHarness({"p": play_of(difference)}, kinds={"future": carry_future})  # pyright: ignore
+async def record_open_run(difference: Difference) -> tuple[RunHarness, RunRef]:
+    """Record a run of the newer version up to its question."""
+    harness = RunHarness({"p": make_play(difference)}, kinds={"future": carry_future})  # pyright: ignore
     ref = await harness.accept("p")
     with newer_version(harness, difference):
         assert await harness.perform(ref) == "parked"
@@ -152,8 +152,8 @@ ANSWER = msgspec.json.encode({"interaction": "a#1.1!ask", "user_response": "yes"
 
 
 @pytest.mark.parametrize("difference", ["kind", "type", "rules"])
-async def test_a_run_that_only_a_newer_version_knows_waits_for_its_worker(difference: Difference) -> None:
-    harness, ref = await open_run(difference)
+async def test_a_run_that_only_a_newer_version_can_read_waits_for_its_worker(difference: Difference) -> None:
+    harness, ref = await record_open_run(difference)
     others = OtherWorkers()
     events = await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
     assert types(events)[-1] == "run.diverged"
@@ -167,7 +167,7 @@ async def test_a_run_that_only_a_newer_version_knows_waits_for_its_worker(differ
     missing = MissingEvents()
     for event in events:
         missing.apply(event)
-    assert missing.warnings() == [], "what this version does not know is not damage"
+    assert missing.warnings() == [], "an unknown event is not damage"
     assert fold(Results(), events).status == "diverged"
     # Another try adds nothing to the log.
     assert await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer") == events
@@ -181,7 +181,7 @@ async def test_a_run_that_only_a_newer_version_knows_waits_for_its_worker(differ
 
 @pytest.mark.parametrize("difference", ["kind", "type", "rules"])
 async def test_a_newer_worker_gets_the_command_at_once(difference: Difference) -> None:
-    harness, ref = await open_run(difference)
+    harness, ref = await record_open_run(difference)
     others = OtherWorkers(newer=True)
     await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
     assert others.passed == [5000]
@@ -189,7 +189,7 @@ async def test_a_newer_worker_gets_the_command_at_once(difference: Difference) -
 
 
 async def test_an_unknown_member_is_ignored() -> None:
-    harness, ref = await open_run("member")
+    harness, ref = await record_open_run("member")
     others = OtherWorkers()
     events = await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
     end = ev.payload_of(events[-1])
@@ -198,7 +198,7 @@ async def test_an_unknown_member_is_ignored() -> None:
 
 
 async def test_a_run_with_an_unknown_event_can_be_killed() -> None:
-    harness, ref = await open_run("kind")
+    harness, ref = await record_open_run("kind")
     others = OtherWorkers()
     events = await perform(harness, others, ref, others.delivery(5000, b"{}"), "kill")
     end = ev.payload_of(events[-1])
@@ -207,7 +207,7 @@ async def test_a_run_with_an_unknown_event_can_be_killed() -> None:
 
 
 async def test_the_error_names_the_version_that_is_needed() -> None:
-    harness, ref = await open_run("kind")
+    harness, ref = await record_open_run("kind")
     recorded = await read_run(harness.log, ref)
     claims = [place for place, item in enumerate(recorded) if item.event.type == "run.claimed"]
     for place in claims:
@@ -222,7 +222,7 @@ async def test_the_error_names_the_version_that_is_needed() -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "signal", "kill", "cancel"])
-async def test_nothing_follows_an_end_that_only_a_newer_version_knows(verb: str) -> None:
+async def test_no_event_follows_an_end_that_only_a_newer_version_can_read(verb: str) -> None:
     async def ends(stage: Stage) -> End:
         return End("completed", 1)
 
@@ -243,8 +243,8 @@ async def test_nothing_follows_an_end_that_only_a_newer_version_knows(verb: str)
 
 
 @pytest.mark.parametrize("newer", ["run.accepted", "run.claimed", "run.diverged", "run.end"])
-async def test_the_payload_of_an_unknown_event_is_named_and_is_no_error(newer: str) -> None:
-    harness, ref = await open_run("kind")
+async def test_an_unknown_event_keeps_its_type_and_decodes_without_an_error(newer: str) -> None:
+    harness, ref = await record_open_run("kind")
     event = (await harness.events(ref))[0]
     data = msgspec.json.encode(msgspec.structs.replace(event, type=newer, payload=msgspec.Raw(b'{"status": 1}')))
     read = decode_recorded(newer, 1, ref, "id", data).event

@@ -1,4 +1,4 @@
-"""A node actor and what works beside it: if one of them fails, all of them end, and what they held is let go."""
+"""A node actor and its effects: if one of them fails, all end and their toolboxes are closed."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,13 +19,13 @@ from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Payload
 from callboard.runtime.run.node_actors import NodeActors
 
-HERE = ("a", 1)
-NOTHING_SHARED = SharedObjects(RunScopedServers(lambda _body: pytest.fail("nothing stands")))
+NODE = ("a", 1)
+NOTHING_SHARED = SharedObjects(RunScopedServers(lambda _body: pytest.fail("no run-scoped server exists")))
 PATIENCE_S = 20.0
 
 
-class Stageful:
-    """Carries effects out by the words of their keys, and takes note; outcomes of ``bad`` ones cannot be published."""
+class RecordingCarrier:
+    """Executes effects by the last part of their keys; the outcome of a ``bad`` one cannot be published."""
 
     def __init__(self) -> None:
         self.permits = SimpleNamespace(check=lambda _sources: None)
@@ -36,7 +36,7 @@ class Stageful:
         self.outcomes: list[str] = []
         self.used: list[Usage] = []
         self.failed: list[str] = []
-        self.go = anyio.Event()
+        self.may_end = anyio.Event()
         self.reporters: list[Reporter] = []
 
     async def carry(self, job: Any, sessions: toolboxes.Toolboxes, reporter: Reporter) -> Payload:
@@ -51,7 +51,7 @@ class Stageful:
                 case "odd":
                     return ev.ModelResult(data=object(), usage=Usage(5, 7), model="m")
                 case _:
-                    await self.go.wait()
+                    await self.may_end.wait()
             return ev.ModelResult(text="done")
         finally:
             self.running.discard(job.key)
@@ -65,7 +65,7 @@ class Stageful:
         self.used.append(payload.usage if isinstance(payload, ev.ModelResult) else Usage())
 
     def aside(self, key: str, payload: Payload) -> None:
-        raise AssertionError("nobody says anything aside")
+        raise AssertionError("no event is expected aside")
 
     @asynccontextmanager
     async def toolbox(self, _sources: Any, _environment: Any, _standing: Any) -> AsyncGenerator[Any]:
@@ -83,23 +83,23 @@ class Stageful:
                 await anyio.lowlevel.checkpoint()
 
 
-def job(word: str) -> Any:
-    return SimpleNamespace(key=f"a#1.1!{word}", intent=ev.ModelCall("turn", "m", "0"))
+def job(name: str) -> Any:
+    return SimpleNamespace(key=f"a#1.1!{name}", intent=ev.ModelCall("turn", "m", "0"))
 
 
 @asynccontextmanager
-async def acting(stage: Stageful) -> AsyncGenerator[NodeActors]:
+async def open_actors(carrier: RecordingCarrier) -> AsyncGenerator[NodeActors]:
     def failed(name: str, _error: Exception) -> None:
-        stage.failed.append(name)
+        carrier.failed.append(name)
         node_actors.lost(name)
 
     async with Supervisor(failed) as actors:
 
-        def hire(name: str) -> NodeActor:
-            carrier: Any = stage
-            return NodeActor(name, carrier, stage, anyio.CapacityLimiter(9), actors.spawn, NOTHING_SHARED)
+        def start_actor(name: str) -> NodeActor:
+            port: Any = carrier
+            return NodeActor(name, port, carrier, anyio.CapacityLimiter(9), actors.spawn, NOTHING_SHARED)
 
-        node_actors = NodeActors(hire, actors.spawn)
+        node_actors = NodeActors(start_actor, actors.spawn)
         try:
             yield node_actors
         finally:
@@ -107,83 +107,87 @@ async def acting(stage: Stageful) -> AsyncGenerator[NodeActors]:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stageful:
-    made = Stageful()
-    monkeypatch.setattr(toolboxes, "open_toolbox", made.toolbox)
-    return made
+def carrier(monkeypatch: pytest.MonkeyPatch) -> RecordingCarrier:
+    carrier = RecordingCarrier()
+    monkeypatch.setattr(toolboxes, "open_toolbox", carrier.toolbox)
+    return carrier
 
 
-async def test_sessions_are_closed_when_the_node_is_left(stage: Stageful) -> None:
-    async with acting(stage) as node_actors:
-        node_actors.call(HERE).take(job("open"))
-        await stage.until(lambda: stage.outcomes)
-        assert stage.open == 1
-        node_actors.leave(HERE)
-        await stage.until(lambda: not stage.open)
-    assert stage.failed == []
+async def test_toolboxes_are_closed_when_the_node_ends(carrier: RecordingCarrier) -> None:
+    async with open_actors(carrier) as node_actors:
+        node_actors.call(NODE).take(job("open"))
+        await carrier.until(lambda: carrier.outcomes)
+        assert carrier.open == 1
+        node_actors.leave(NODE)
+        await carrier.until(lambda: not carrier.open)
+    assert carrier.failed == []
 
 
-@pytest.mark.parametrize("words", [("hang", "bad"), ("bad", "hang")], ids=["beside", "itself"])
-async def test_if_one_fails_all_end_and_the_sessions_are_closed(stage: Stageful, words: tuple[str, str]) -> None:
-    async with acting(stage) as node_actors:
-        first = node_actors.call(HERE)
+@pytest.mark.parametrize("names", [("hang", "bad"), ("bad", "hang")], ids=["beside", "itself"])
+async def test_a_failure_ends_all_effects_of_the_node_and_closes_its_toolboxes(
+    carrier: RecordingCarrier, names: tuple[str, str]
+) -> None:
+    async with open_actors(carrier) as node_actors:
+        first = node_actors.call(NODE)
         first.take(job("open"))
-        await stage.until(lambda: stage.outcomes)
-        for word in words:
-            first.take(job(word))
-            await stage.until(lambda word=word: job(word).key in stage.running)
-        stage.go.set()
-        await stage.until(lambda: stage.failed)
-        await stage.until(lambda: not stage.running and not stage.open)
-        assert set(stage.failed) == {"a#1"}
-        assert node_actors.call(HERE) is not first
+        await carrier.until(lambda: carrier.outcomes)
+        for name in names:
+            first.take(job(name))
+            await carrier.until(lambda name=name: job(name).key in carrier.running)
+        carrier.may_end.set()
+        await carrier.until(lambda: carrier.failed)
+        await carrier.until(lambda: not carrier.running and not carrier.open)
+        assert set(carrier.failed) == {"a#1"}
+        assert node_actors.call(NODE) is not first
 
 
-async def test_what_does_not_open_is_let_go_when_the_node_is_left(stage: Stageful) -> None:
-    stage.opens = False
-    async with acting(stage) as node_actors:
-        actor = node_actors.call(HERE)
+async def test_a_toolbox_that_never_opens_is_closed_when_the_node_ends(carrier: RecordingCarrier) -> None:
+    carrier.opens = False
+    async with open_actors(carrier) as node_actors:
+        actor = node_actors.call(NODE)
         actor.take(job("open"))
-        await stage.until(lambda: stage.open)
+        await carrier.until(lambda: carrier.open)
         actor.abandon(job("open").key)
-        node_actors.leave(HERE)
-        await stage.until(lambda: not stage.open)
-    assert stage.failed == stage.outcomes == []
+        node_actors.leave(NODE)
+        await carrier.until(lambda: not carrier.open)
+    assert carrier.failed == carrier.outcomes == []
 
 
-async def test_nothing_is_opened_behind_a_node_that_was_left(stage: Stageful) -> None:
-    async with acting(stage) as node_actors:
-        node_actors.call(HERE)
-        node_actors.leave(HERE)
-        carrier: Any = SimpleNamespace()
-        boxes = toolboxes.Toolboxes(carrier, lambda _body: None, NOTHING_SHARED.standing)
+async def test_no_toolbox_is_opened_after_the_end_of_the_node(carrier: RecordingCarrier) -> None:
+    async with open_actors(carrier) as node_actors:
+        node_actors.call(NODE)
+        node_actors.leave(NODE)
+        no_carrier: Any = SimpleNamespace()
+        boxes = toolboxes.Toolboxes(no_carrier, lambda _body: None, NOTHING_SHARED.standing)
         boxes.close_all()
         with pytest.raises(toolboxes.ToolFailed) as caught:
             await boxes.listing("a#1.1!open", [])
         assert caught.value.failure == Failure(code="tool.unavailable", message="the node was left")
-    assert stage.open == 0
+    assert carrier.open == 0
 
 
-async def test_an_outcome_that_has_no_recorded_form_is_a_failure_of_its_effect_alone(stage: Stageful) -> None:
-    async with acting(stage) as node_actors:
-        node_actors.call(HERE).take(job("odd"))
-        await stage.until(lambda: stage.outcomes)
-        node_actors.call(HERE).take(job("open"))
-        await stage.until(lambda: len(stage.outcomes) == 2)
-    assert stage.outcomes == ["a#1.1!odd internal", "a#1.1!open ok"]
-    assert stage.used == [Usage(5, 7), Usage()]
-    assert stage.failed == []
+async def test_an_outcome_that_cannot_be_encoded_fails_its_effect_only(carrier: RecordingCarrier) -> None:
+    async with open_actors(carrier) as node_actors:
+        node_actors.call(NODE).take(job("odd"))
+        await carrier.until(lambda: carrier.outcomes)
+        node_actors.call(NODE).take(job("open"))
+        await carrier.until(lambda: len(carrier.outcomes) == 2)
+    assert carrier.outcomes == ["a#1.1!odd internal", "a#1.1!open ok"]
+    assert carrier.used == [Usage(5, 7), Usage()]
+    assert carrier.failed == []
 
 
-@pytest.mark.parametrize("word", ["hang", "wait"], ids=["abandoned", "completed"])
-async def test_progress_that_is_reported_after_the_end_of_an_effect_is_ignored(stage: Stageful, word: str) -> None:
-    async with acting(stage) as node_actors:
-        actor = node_actors.call(HERE)
-        actor.take(job(word))
-        await stage.until(lambda: stage.running)
+@pytest.mark.parametrize("name", ["hang", "wait"], ids=["abandoned", "completed"])
+async def test_progress_that_is_reported_after_the_end_of_an_effect_is_ignored(
+    carrier: RecordingCarrier, name: str
+) -> None:
+    async with open_actors(carrier) as node_actors:
+        actor = node_actors.call(NODE)
+        actor.take(job(name))
+        await carrier.until(lambda: carrier.running)
         actor.abandon(job("hang").key)
-        stage.go.set()
-        await stage.until(lambda: not stage.running)
-    # A thread of the effect goes on.
-    stage.reporters[0].progress("a", "line 3")
-    stage.reporters[0].warn("a", "odd", "too late")
+        carrier.may_end.set()
+        await carrier.until(lambda: not carrier.running)
+    # A thread of the effect is still running.
+    carrier.reporters[0].progress("a", "line 3")
+    carrier.reporters[0].warn("a", "odd", "too late")

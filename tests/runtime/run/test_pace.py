@@ -1,4 +1,4 @@
-"""Whoever keeps the loop of a worker for long lets others have their turn; its log is as if it had not."""
+"""A run that blocks the loop of a worker for long yields to other runs; its log does not change."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,19 +24,19 @@ from tests.support.flows import Performance, call, cleanup, flow, mock, perform,
 from tests.support.simulation import World, copied, finish, harness_for
 
 
-def breathless() -> Pace:
-    """A pace that has everybody draw breath wherever they can."""
+def yield_everywhere() -> Pace:
+    """A pace at which every task yields wherever it can."""
     return Pace(0.0, clock=lambda: 0.0, beside=on_the_loop)
 
 
 # -- the driver --------------------------------------------------------------------------------------------------------
 
 
-def test_who_draws_breath_goes_on_first() -> None:
-    """As if it had not: others that could go on wait, and what is spawned comes after them."""
+def test_a_task_that_yields_continues_before_the_others() -> None:
+    """The order of tasks is the same as without yielding."""
 
-    def order(pressed: bool) -> tuple[list[str], int]:
-        driver, notes, runs = Driver(lambda: pressed), list[str](), 1
+    def order(yields: bool) -> tuple[list[str], int]:
+        driver, notes, runs = Driver(lambda: yields), list[str](), 1
 
         async def play(name: str) -> None:
             for step in "123":
@@ -57,28 +57,28 @@ def test_who_draws_breath_goes_on_first() -> None:
             runs += 1
         return notes, runs
 
-    at_once, once = order(pressed=False)
-    breathing, often = order(pressed=True)
-    assert breathing == at_once == ["spawned", *(name + step for name in "abc" for step in "123"), "joined"]
-    # Once for each time that a coroutine is resumed.
+    at_once, once = order(yields=False)
+    yielding, often = order(yields=True)
+    assert yielding == at_once == ["spawned", *(name + step for name in "abc" for step in "123"), "joined"]
+    # The driver returns each time that a coroutine yields.
     assert (once, often) == (1, 15)
 
 
-def test_who_draws_breath_can_be_dropped() -> None:
-    driver, left = Driver(lambda: True), list[str]()
+def test_a_task_that_yields_can_be_dropped() -> None:
+    driver, cleaned_up = Driver(lambda: True), list[str]()
 
     async def root() -> None:
         try:
             await driver.breathe()
         finally:
-            left.append("left")
+            cleaned_up.append("left")
 
     driver.start(root())
     driver.run()
     assert driver.is_unfinished
     driver.drop()
     assert not driver.is_unfinished
-    assert left == ["left"]
+    assert cleaned_up == ["left"]
 
 
 # -- the pace ----------------------------------------------------------------------------------------------------------
@@ -100,14 +100,14 @@ class Clock:
             yield
 
 
-async def test_short_work_is_done_in_one_go() -> None:
+async def test_short_work_is_not_interrupted() -> None:
     clock, notes = Clock(), list[str]()
     pace = Pace(clock=clock)
     assert await pace.work(clock.pieces(notes, "a", *[SLICE_S / 10] * 5)) is False
     assert notes == ["a"] * 5
 
 
-async def test_between_pieces_of_long_work_others_have_their_turns() -> None:
+async def test_other_tasks_run_between_the_pieces_of_long_work() -> None:
     clock, notes = Clock(), list[str]()
     pace = Pace(clock=clock)
 
@@ -123,7 +123,7 @@ async def test_between_pieces_of_long_work_others_have_their_turns() -> None:
     assert "".join(notes).strip("b") != "aaa"
 
 
-def test_long_work_rests_only_where_somebody_else_is_at_work() -> None:
+def test_long_work_pauses_only_if_other_work_waits() -> None:
     rested: list[float] = []
 
     async def work(*, alone: bool) -> None:
@@ -148,7 +148,7 @@ def test_long_work_rests_only_where_somebody_else_is_at_work() -> None:
     assert rested[1] == pytest.approx(SLICE_S * REST_SHARE)
 
 
-async def test_of_long_work_only_one_piece_is_done_before_the_loop_looks_at_everything_else() -> None:
+async def test_the_loop_polls_other_tasks_after_each_piece_of_several_long_works() -> None:
     clock, notes = Clock(), list[str]()
     pace = Pace(clock=clock)
     looked = 0
@@ -169,13 +169,13 @@ async def test_of_long_work_only_one_piece_is_done_before_the_loop_looks_at_ever
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def _told(events: list[Event]) -> list[tuple[Any, ...]]:
+def _contents_of(events: list[Event]) -> list[tuple[Any, ...]]:
     return [(event.n, event.type, event.path, event.iteration, event.key, event.payload) for event in events]
 
 
 SUBFLOW = subflow({"w": call(mock(), middleware=[shaper()]), "done": returned()}, middleware=[cleanup(mock())])
 
-ALIKE = {
+FLOWS = {
     "steps": flow({"a": call({"flow": SUBFLOW}, middleware=[retry(2), shaper()]), "done": returned()}),
     "a match": flow(
         {
@@ -201,25 +201,25 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("name", ALIKE)
-def test_a_run_that_draws_breath_leaves_the_same_log(name: str) -> None:
-    at_once, breathing = perform(ALIKE[name]), perform(ALIKE[name], pace=breathless())
-    assert _told(breathing.events) == _told(at_once.events)
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_run_that_yields_has_the_same_log(name: str) -> None:
+    at_once, yielding = perform(FLOWS[name]), perform(FLOWS[name], pace=yield_everywhere())
+    assert _contents_of(yielding.events) == _contents_of(at_once.events)
 
 
 @pytest.mark.parametrize("case", [*LOOPS.values(), *GATHERS.values()], ids=[*LOOPS, *GATHERS])
-def test_a_run_that_draws_breath_comes_to_the_same_result(case: Case) -> None:
-    """Its effects come to their outcomes between the pieces of a turn; its log is sound, and replays."""
+def test_a_run_that_yields_has_the_same_result(case: Case) -> None:
+    """Outcomes of effects arrive between the pieces of a turn; `perform` checks and replays the log."""
     at_once = perform(case.definition, case.input, case.arguments)
-    breathing = perform(case.definition, case.input, case.arguments, pace=breathless())
-    assert _without_times(breathing) == _without_times(at_once)
+    yielding = perform(case.definition, case.input, case.arguments, pace=yield_everywhere())
+    assert _without_times(yielding) == _without_times(at_once)
 
 
 def _without_times(done: Performance) -> tuple[Any, list[str]]:
     return done.result, sorted(f"{event.type} {event.path} {event.key}" for event in done.events)
 
 
-def test_a_replay_draws_breath_too() -> None:
+def test_a_replay_that_yields_has_the_same_log() -> None:
     async def play(stage: Stage) -> End:
         for n in range(5):
             await stage.root.call(f"c.{n}", "http", {"value": n})
@@ -231,7 +231,7 @@ def test_a_replay_draws_breath_too() -> None:
         events = await finish(harness, await harness.accept("p"), World())
         log = CrashingLog()
         await copied((await read_run(harness.log, RUN))[:-1], log)
-        other = harness_for(play, log, pace=breathless())
+        other = harness_for(play, log, pace=yield_everywhere())
         again = await finish(other, RUN, World())
         check_log(again)
         check_replay(other.language, RUN, again)

@@ -1,4 +1,4 @@
-"""Random plays, random crashes, random faults of the log: what must hold of every run, holds.
+"""Random plays with random crashes and faults of the log keep the properties of every run.
 
 A play is a small tree, performed by one interpreter. A failing example prints its tree, faults and crash points.
 """
@@ -83,8 +83,8 @@ seconds = st.integers(0, 20)
 leaves: st.SearchStrategy[Tree] = st.builds(Effect, seconds, st.booleans()) | st.builds(Sleep, seconds)
 
 
-def timeless(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
-    """What comes to the same result however long everything takes."""
+def clockless(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    """Trees whose result does not depend on durations."""
     several = st.lists(parts, min_size=1, max_size=3)
     return (
         st.builds(Sequence, several)
@@ -94,19 +94,19 @@ def timeless(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     )
 
 
-def timely(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+def clocked(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     several = st.lists(parts, min_size=2, max_size=3)
     return st.builds(Race, several) | st.builds(Timeout, seconds, parts) | st.builds(Cancel, seconds, parts)
 
 
-timeless_trees = st.recursive(leaves, timeless, max_leaves=6)
-trees = st.recursive(leaves, lambda parts: timeless(parts) | timely(parts), max_leaves=7)
+clockless_trees = st.recursive(leaves, clockless, max_leaves=6)
+trees = st.recursive(leaves, lambda parts: clockless(parts) | clocked(parts), max_leaves=7)
 
 # -- the interpreter ---------------------------------------------------------------------------------------------------
 
 
 async def perform(stage: Stage, tree: Tree, path: str) -> JSON:
-    """Perform a tree; its result says what came of every part."""
+    """Perform a tree; return the results of its parts."""
     node = stage.enter(path, type(tree).__name__)
     done = False
     result: JSON = None
@@ -114,17 +114,17 @@ async def perform(stage: Stage, tree: Tree, path: str) -> JSON:
         match tree:
             case Effect(wait_s, fails):
                 request = {"after": wait_s, "value": path, **({"fail": "no"} if fails else {})}
-                came = await node.call("call", "http", request)
-                result = came.error.code if isinstance(came, Failed) else came.value
+                outcome = await node.call("call", "http", request)
+                result = outcome.error.code if isinstance(outcome, Failed) else outcome.value
             case Sleep(duration):
                 await node.sleep("sleep", after(node.entered_at, duration))
                 result = "slept"
             case Sequence(parts):
                 result = [await perform(stage, part, f"{path}/{i}") for i, part in enumerate(parts)]
             case Parallel(parts):
-                result = [value(settled) for settled in await stage.join(*spawned(stage, parts, path))]
+                result = [value(settled) for settled in await stage.join(*spawn_parts(stage, parts, path))]
             case Race(parts):
-                tasks = spawned(stage, parts, path)
+                tasks = spawn_parts(stage, parts, path)
                 winner = await stage.first(*tasks)
                 for loser in tasks:
                     stage.cancel(loser, Failure("lost"), winner)
@@ -157,16 +157,16 @@ async def perform(stage: Stage, tree: Tree, path: str) -> JSON:
         node.exit("ok" if done else "cancelled")
 
 
-def spawned(stage: Stage, parts: list[Tree], path: str) -> list[Task[JSON]]:
+def spawn_parts(stage: Stage, parts: list[Tree], path: str) -> list[Task[JSON]]:
     return [stage.spawn(perform(stage, part, f"{path}/{i}")) for i, part in enumerate(parts)]
 
 
-# -- what must hold ----------------------------------------------------------------------------------------------------
+# -- properties --------------------------------------------------------------------------------------------------------
 
 crashes = st.lists(st.tuples(st.integers(2, 60), st.sampled_from(["before", "after"])), max_size=6)
 faults = st.lists(st.sampled_from(["none", "none", "refused", "stored_but_unknown", "lost", "late"]), max_size=40)
 
-fast = settings(
+sixty_examples = settings(
     max_examples=60,
     derandomize=True,
     deadline=None,
@@ -176,8 +176,8 @@ fast = settings(
 )
 
 
-async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: list[Fault]) -> ev.RunEnd:
-    """Perform a tree through crashes and faults, check what must hold of its log, and return its end."""
+async def perform_with_faults(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: list[Fault]) -> ev.RunEnd:
+    """Perform a tree with crashes and faults, check its log, and return its end."""
     structlog.configure(processors=[])
 
     async def play(stage: Stage) -> End:
@@ -206,13 +206,13 @@ async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: 
     carry = harness.calls
     assert carry is not None
 
-    async def watching(job: object, request: JSON) -> tuple[JSON, JSON]:
+    async def record_execution(job: object, request: JSON) -> tuple[JSON, JSON]:
         events = await log.read(ref)
         recorded.update(item.event.key for item in events if ev.TYPES[item.event.type].kind == "outcome")
         started.append((harness.executed[-1], harness.executed[-1] in recorded))
         return await carry(job, request)  # pyright: ignore[reportArgumentType] -- as it came
 
-    harness.calls = watching
+    harness.calls = record_execution
     ref = await harness.accept("p")
     events = await finish(harness, ref, World())
     check_log(events)
@@ -221,30 +221,32 @@ async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: 
     return end_of(events)
 
 
-@fast
+@sixty_examples
 @given(trees, crashes, faults)
-def test_every_run_survives(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: list[Fault]) -> None:
+def test_every_run_completes_despite_crashes_and_faults(
+    tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: list[Fault]
+) -> None:
     async def body() -> None:
-        end = await survived(tree, crashing, failing)
+        end = await perform_with_faults(tree, crashing, failing)
         assert end.status == "completed"
 
     simulate(body)
 
 
-@fast
-@given(timeless_trees, crashes, faults)
-def test_what_no_clock_decides_ends_the_same(
+@sixty_examples
+@given(clockless_trees, crashes, faults)
+def test_a_tree_without_deadlines_ends_the_same_despite_crashes_and_faults(
     tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: list[Fault]
 ) -> None:
     async def body() -> None:
-        assert await survived(tree, crashing, failing) == await survived(tree, [], [])
+        assert await perform_with_faults(tree, crashing, failing) == await perform_with_faults(tree, [], [])
 
     simulate(body)
 
 
-@fast
+@sixty_examples
 @given(trees)
-def test_an_undisturbed_run_executes_every_effect_once(tree: Tree) -> None:
+def test_a_run_without_faults_executes_every_effect_once(tree: Tree) -> None:
     async def play(stage: Stage) -> End:
         return End("completed", await perform(stage, tree, "t"))
 

@@ -1,4 +1,4 @@
-"""The run actor from claim to end: parking and waking, timers and bounds, effects and their failures, model turns."""
+"""The run actor from claim to end: parking, alarms, timers, deadlines, effects and their failures, model turns."""
 
 import datetime as dt
 from typing import Any
@@ -34,7 +34,7 @@ def clock_of(harness: RunHarness) -> VirtualClock:
     return harness.clock
 
 
-async def sleeper(stage: Stage) -> End:
+async def sleep_a_minute(stage: Stage) -> End:
     node = stage.enter("a")
     await node.sleep("sleep", after(node.entered_at, 60))
     woken = stage.now()
@@ -42,8 +42,8 @@ async def sleeper(stage: Stage) -> End:
     return End("completed", (woken - node.entered_at).total_seconds())
 
 
-async def test_a_run_parks_with_an_alarm_and_goes_on_when_it_rings() -> None:
-    harness = harness_for(sleeper)
+async def test_a_run_parks_with_an_alarm_that_activates_it() -> None:
+    harness = harness_for(sleep_a_minute)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
     events = await harness.events(ref)
@@ -64,7 +64,7 @@ async def test_a_run_parks_with_an_alarm_and_goes_on_when_it_rings() -> None:
 
 
 async def test_a_spurious_alarm_is_harmless() -> None:
-    harness = harness_for(sleeper)
+    harness = harness_for(sleep_a_minute)
     ref = await harness.accept("p")
     await harness.perform(ref)
     assert await harness.perform(ref, harness.command("alarm")) == "parked"
@@ -74,22 +74,22 @@ async def test_a_spurious_alarm_is_harmless() -> None:
     assert end_of(events).output == 60
 
 
-async def test_a_near_deadline_is_waited_for_and_not_parked_at() -> None:
-    harness = harness_for(sleeper, park_linger_s=100.0)
+async def test_a_run_with_a_near_deadline_does_not_park() -> None:
+    harness = harness_for(sleep_a_minute, park_linger_s=100.0)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "ended"
     assert "run.parked" not in types(await harness.events(ref))
 
 
 async def test_a_run_lingers_before_it_parks() -> None:
-    harness = harness_for(sleeper, park_linger_s=10.0)
+    harness = harness_for(sleep_a_minute, park_linger_s=10.0)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
     events = await harness.events(ref)
     assert events[-1].time - events[-2].time == dt.timedelta(seconds=10)
 
 
-async def test_a_sleep_into_the_past_is_met_at_once() -> None:
+async def test_a_sleep_until_a_past_time_ends_at_once() -> None:
     async def play(stage: Stage) -> End:
         await stage.root.sleep("sleep", after(stage.now(), -1))
         return End("completed")
@@ -118,7 +118,7 @@ async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
 
 
 @pytest.mark.parametrize(("wait_s", "expected"), [(5, "x"), (50, "expired")])
-async def test_a_bound_against_a_result(wait_s: int, expected: str) -> None:
+async def test_a_deadline_races_a_result(wait_s: int, expected: str) -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         bounded = await stage.within(after(stage.now(), 10), effect(node, "x", wait_s), node=node, slot="timeout")
@@ -133,7 +133,7 @@ async def test_a_bound_against_a_result(wait_s: int, expected: str) -> None:
     check_replay(harness.language, RunRef("acme", "r1"), events)
 
 
-async def test_a_result_that_is_in_the_log_beats_a_deadline_that_passed_while_nobody_looked() -> None:
+async def test_a_recorded_result_beats_a_deadline_that_passed_before_the_activation() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         call = node.tool("call", "caller_tool", {}, via="caller")
@@ -157,14 +157,14 @@ async def test_a_result_that_is_in_the_log_beats_a_deadline_that_passed_while_no
     assert end_of(await late.events(ref)).output is False
 
 
-async def test_failures_of_effects_are_data() -> None:
+async def test_failures_of_effects_are_returned_to_the_interpreter() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         failed = await node.call("one", "http", {"fail": "http.503"})
         unknown = await node.call("two", "provider", {})
         tool = await node.tool("three", "nothing", {})
         turn = await node.turn("four", ModelRequest(messages=[user("?")]))
-        codes = [came.error.code for came in (failed, unknown, tool, turn) if isinstance(came, Failed)]
+        codes = [outcome.error.code for outcome in (failed, unknown, tool, turn) if isinstance(outcome, Failed)]
         node.exit("failed")
         return End("completed", codes)
 
@@ -188,7 +188,7 @@ async def test_an_unexpected_exception_in_an_effect_fails_it_as_internal() -> No
     assert b"Traceback" not in b"".join(bytes(event.payload) for event in events)
 
 
-async def test_an_outcome_that_cannot_be_recorded_fails_its_node_and_not_the_worker() -> None:
+async def test_an_outcome_that_cannot_be_encoded_fails_its_effect_as_internal() -> None:
     async def play(stage: Stage) -> End:
         return End("completed", await effect(stage.root, "x"))
 
@@ -202,7 +202,7 @@ async def test_an_outcome_that_cannot_be_recorded_fails_its_node_and_not_the_wor
     assert end_of(events).output == "internal"
 
 
-async def test_a_fault_of_the_interpreter_ends_the_run_as_internal() -> None:
+async def test_an_exception_of_the_interpreter_ends_the_run_as_internal() -> None:
     harness = harness_for(plays.broken)
     events = await harness.play("p")
     check_log(events)
@@ -215,7 +215,7 @@ async def test_a_fault_of_the_interpreter_ends_the_run_as_internal() -> None:
     assert all(isinstance(left, ev.NodeExit) and left.outcome == "failed" for left in exits)
 
 
-async def test_an_interpreter_that_waits_for_nothing_fails() -> None:
+async def test_a_deadlock_of_tasks_fails_the_run() -> None:
     async def play(stage: Stage) -> End:
         stage.enter("a")
         tasks: list[Any] = []
@@ -234,8 +234,8 @@ async def test_an_interpreter_that_waits_for_nothing_fails() -> None:
     assert (end.status, end.error and end.error.code) == ("failed", "internal")
 
 
-async def test_a_run_that_is_not_there_and_one_that_has_ended() -> None:
-    harness = harness_for(sleeper)
+async def test_an_unknown_and_an_ended_run_are_not_executed() -> None:
+    harness = harness_for(sleep_a_minute)
     assert await harness.perform(RunRef("acme", "r1")) == "not_found"
     ref = await harness.accept("p")
     events = await finish(harness, ref, World())
@@ -243,7 +243,7 @@ async def test_a_run_that_is_not_there_and_one_that_has_ended() -> None:
     assert await harness.events(ref) == events
 
 
-async def test_a_conversation_is_recorded_once_and_resolved_in_full() -> None:
+async def test_each_model_call_records_only_the_new_messages_of_its_conversation() -> None:
     harness = harness_for(plays.workflow, script=plays.AGENT_SCRIPT)
     events = await harness.play("p")
     calls = {event.key: ev.payload_of(event) for event in events if event.type == ev.ModelCall.type}
@@ -260,7 +260,7 @@ async def test_a_conversation_is_recorded_once_and_resolved_in_full() -> None:
     assert len({call.digest for call in calls.values() if isinstance(call, ev.ModelCall)}) == len(calls)
 
 
-async def test_usage_counts_every_recorded_turn_whether_it_was_waited_for_or_not() -> None:
+async def test_usage_counts_turns_that_nothing_waits_for() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         turns = [stage.spawn(node.turn(f"turn.{i}", ModelRequest(messages=[user(str(i))]))) for i in range(2)]

@@ -1,4 +1,4 @@
-"""The configuration: which source wins, where a value came from, and every mistake at once."""
+"""The configuration: precedence of sources, the source of each value, and all problems in one error."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def sources(config: Config) -> dict[str, str]:
     return {name: source for name, _, source in config.explain()}
 
 
-def test_defaults(tmp_path: Path) -> None:
+def test_defaults_are_reported_with_their_sources(tmp_path: Path) -> None:
     config = load(env={}, cwd=tmp_path)
     assert config.embedded
     assert (config.sync, config.prefix, config.partitions) == ("always", "cb", 16)
@@ -27,7 +27,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert set(sources(config).values()) == {"default", "embedded server"}
 
 
-def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     (tmp_path / "callboard.toml").write_text('partitions = 2\ntenant = "file"\nprefix = "file"\nsync = "1s"\n')
     env = {"CALLBOARD_TENANT": "env", "CALLBOARD_PREFIX": "env"}
     config = load({"prefix": "flag", "model": None}, env=env, cwd=tmp_path)
@@ -38,7 +38,7 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     assert found["model"] == "default"
 
 
-def test_every_problem_at_once_with_its_place_and_the_nearest_name(tmp_path: Path) -> None:
+def test_all_problems_are_reported_with_place_and_nearest_name(tmp_path: Path) -> None:
     file = tmp_path / "callboard.toml"
     file.write_text('natsurl = "x"\npartitions = 0\nsync = "sometimes"\n')
     with pytest.raises(ConfigInvalid) as caught:
@@ -77,7 +77,7 @@ def test_paths_in_the_file_are_relative_to_it(tmp_path: Path) -> None:
     assert config.credentials().creds_file == "/abs/creds"
 
 
-def test_defaults_that_hang_on_the_environment_say_so(tmp_path: Path) -> None:
+def test_defaults_from_the_environment_name_their_variable(tmp_path: Path) -> None:
     env = {"ANTHROPIC_API_KEY": "sk-1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
     config = load(env=env, cwd=tmp_path)
     assert config.model is not None
@@ -94,7 +94,7 @@ def test_scripts_are_allowed_by_default_only_with_the_embedded_server(tmp_path: 
     assert not load({"allow_scripts": False}, env={}, cwd=tmp_path).allow_scripts
 
 
-def test_secrets_are_masked_and_known(tmp_path: Path) -> None:
+def test_secrets_are_masked_and_listed(tmp_path: Path) -> None:
     env = {
         "CALLBOARD_NATS_URL": "nats://u:in-url@h:1,nats://token-in-url@h:2",
         "CALLBOARD_NATS_PASSWORD": "pa55phrase",
@@ -111,16 +111,16 @@ def test_secrets_are_masked_and_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["validate", "one.yaml"], ["runs"], ["eval", "1"], ["config"], ["nothing"]])
-def test_every_command_tells_of_a_strange_variable_once(tmp_path: Path, words: list[str]) -> None:
+def test_every_command_warns_once_of_an_unknown_variable(tmp_path: Path, words: list[str]) -> None:
     place = Place(tmp_path)
     place.write("one.yaml", ONE_NODE)
-    said = place.here(*words, env={"CALLBOARD_DATADIR": "elsewhere"})
-    told = "warning config.unknown CALLBOARD_DATADIR: unknown setting 'datadir'; expected 'data_dir'"
-    assert said.stderr.splitlines()[0] == told
-    assert said.stderr.count("CALLBOARD_DATADIR") == 1
+    result = place.here(*words, env={"CALLBOARD_DATADIR": "elsewhere"})
+    warning = "warning config.unknown CALLBOARD_DATADIR: unknown setting 'datadir'; expected 'data_dir'"
+    assert result.stderr.splitlines()[0] == warning
+    assert result.stderr.count("CALLBOARD_DATADIR") == 1
 
 
-def test_a_strange_variable_is_a_warning(tmp_path: Path) -> None:
+def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     config = load(env={"CALLBOARD_PARTITION": "3"}, cwd=tmp_path)
     assert [(problem.where, problem.severity, problem.expected) for problem in config.warnings] == [
         ("CALLBOARD_PARTITION", "warning", "'partitions'")
@@ -133,7 +133,7 @@ TABLES = ("fetch_auth", "providers", "endpoints", "vectors", "oidc", "oauth", "w
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("given", ['"s3cret"', "[1]", "{"])
-def test_a_table_that_is_none_is_refused_with_what_was_expected(name: str, given: str, tmp_path: Path) -> None:
+def test_another_type_than_a_table_is_refused_with_the_expected_type(name: str, given: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(env={f"CALLBOARD_{name.upper()}": given}, cwd=tmp_path)
     [problem] = caught.value.problems
@@ -161,7 +161,7 @@ def test_a_table_whose_extra_is_missing_is_refused_with_the_extra(
         load(env=env, cwd=tmp_path)
 
 
-def test_whatever_is_secret_is_among_the_secrets_however_deep_it_stands(tmp_path: Path) -> None:
+def test_nested_secrets_are_listed(tmp_path: Path) -> None:
     (tmp_path / "callboard.toml").write_text("""
 http_token = "s1"
 credentials_key = "s2"
@@ -184,7 +184,7 @@ client_secret = "s7"
     assert found == {f"s{n}" for n in range(1, 10)}
 
 
-def test_the_form_of_durations_and_names_of_rules_is_described(tmp_path: Path) -> None:
+def test_invalid_durations_and_rule_names_are_refused_with_the_expected_form(tmp_path: Path) -> None:
     rules = (
         '[retention.Old]\nage = "1 parsec"\n[notify.y]\non = "waiting"\nlonger_than = "soon"\nwebhook = "http://x"\n'
     )
@@ -219,7 +219,7 @@ def test_the_form_of_durations_and_names_of_rules_is_described(tmp_path: Path) -
         ('[prices]\n"anthropic/claude-x" = 1', "prices.anthropic/claude-x"),
     ],
 )
-def test_a_setting_that_can_have_no_effect_is_refused_with_its_place(text: str, place: str, tmp_path: Path) -> None:
+def test_a_setting_without_effect_is_refused_with_its_place(text: str, place: str, tmp_path: Path) -> None:
     (tmp_path / "callboard.toml").write_text(text)
     with pytest.raises(ConfigInvalid) as caught:
         load(env={}, cwd=tmp_path)

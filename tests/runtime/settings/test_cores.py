@@ -1,4 +1,4 @@
-"""How many cores a process may use, as its control group says."""
+"""The number of cores that the control group of a process allows."""
 
 import os
 from pathlib import Path

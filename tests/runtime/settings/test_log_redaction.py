@@ -1,4 +1,4 @@
-"""The log holds no secrets, at whatever level and from whichever library."""
+"""The log contains no secrets, at any level and from any library."""
 
 import io
 import logging
@@ -30,7 +30,7 @@ def stream() -> Iterator[io.StringIO]:
 
 
 @pytest.mark.parametrize("line", LEAKS)
-def test_places_of_secrets_are_hidden(stream: io.StringIO, line: str) -> None:
+def test_secrets_in_known_places_are_hidden(stream: io.StringIO, line: str) -> None:
     logging.getLogger("httpx").info(line)
     logging.getLogger("httpcore").debug("request.started %s", line)
     structlog.get_logger("ours").warning("said", text=line)
@@ -38,12 +38,12 @@ def test_places_of_secrets_are_hidden(stream: io.StringIO, line: str) -> None:
         raise ValueError(line)
     except ValueError:
         structlog.get_logger("ours").exception("failed")
-    said = stream.getvalue()
-    assert said.count(HIDDEN) >= 4
-    assert LEAKS[line] not in said
+    written = stream.getvalue()
+    assert written.count(HIDDEN) >= 4
+    assert LEAKS[line] not in written
 
 
-def test_known_values_are_hidden_and_ordinary_words_are_not() -> None:
+def test_configured_secrets_are_hidden_and_ordinary_words_are_not() -> None:
     redaction = LogRedaction()
     redaction.keep_out(["configured-secret", "short"], {"GITHUB_TOKEN": "ghp_0123456789", "HOME": "/home/ada-lovelace"})
     line = "configured-secret ghp_0123456789 short /home/ada-lovelace basic information of the bearer"

@@ -1,4 +1,4 @@
-"""What keeps a run active, and what comes meanwhile to wake it: acknowledged when the log has what it led to."""
+"""Active runs: their commands are acknowledged when the log has the results, and later alarms are delivered again."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tests.support.run_harness import RunHarness
 from tests.support.sample_interpreters import effect
 
 
-async def naps(stage: Stage) -> End:
+async def sleep_an_hour(stage: Stage) -> End:
     node = stage.enter("a")
     await effect(node, "do")
     await node.sleep("nap", stage.now() + dt.timedelta(hours=1))
@@ -27,11 +27,11 @@ async def naps(stage: Stage) -> End:
 
 
 @dataclass
-class Post:
-    """Where commands go that a run was left with, and what was said of each."""
+class RecordingRouter:
+    """Records the commands that are left when a run is released, and the answers to commands."""
 
     taken: list[int] = field(default_factory=list[int])
-    said: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    answers: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
 
     def take(self, delivery: Delivery) -> None:
         self.taken.append(delivery.sequence)
@@ -46,46 +46,48 @@ class Post:
         raise AssertionError("no run here needs a newer version")
 
     def delivery(self, sequence: int) -> Delivery:
-        return Delivery("cb.cmd", b"{}", {}, sequence, 1, 0, str(sequence), self._heard)
+        return Delivery("cb.cmd", b"{}", {}, sequence, 1, 0, str(sequence), self._record_answer)
 
-    def _heard(self, reply: str, body: bytes) -> None:
-        self.said.append((reply, body))
+    def _record_answer(self, reply: str, body: bytes) -> None:
+        self.answers.append((reply, body))
 
 
-async def let_go(harness: RunHarness, post: Post, ref: RunRef, first: int, *alarms: int) -> None:
-    """Activate a run by a start, have alarms come meanwhile, and let it come to its stop."""
-    runs = ActiveRuns(harness.log, harness, post, ack_wait_s=60, runs_active_max=1)
+async def activate_until_released(
+    harness: RunHarness, router: RecordingRouter, ref: RunRef, first: int, *alarms: int
+) -> None:
+    """Activate a run by a start, deliver alarms, and wait until the run is released."""
+    runs = ActiveRuns(harness.log, harness, router, ack_wait_s=60, runs_active_max=1)
     async with anyio.create_task_group() as tasks:
         await tasks.start(runs.run)
-        runs.activate(ref, post.delivery(first), "start")
+        runs.activate(ref, router.delivery(first), "start")
         for alarm in alarms:
-            runs.tell(ref, post.delivery(alarm), "alarm")
+            runs.tell(ref, router.delivery(alarm), "alarm")
         while ref in runs:
             await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
 
 
-async def test_an_alarm_that_comes_when_the_run_has_been_parked_is_taken_up() -> None:
-    harness, post = RunHarness({"naps": naps}, always_replay=False), Post()
+async def test_an_alarm_stored_after_the_parking_is_delivered_again() -> None:
+    harness, router = RunHarness({"naps": sleep_an_hour}, always_replay=False), RecordingRouter()
     ref = await harness.accept("naps")
-    await let_go(harness, post, ref, 0, 1, 1_000)
-    # The one before was for a park that is over; the other one may be of this.
-    assert post.said == [("0", b"+ACK"), ("1", b"+ACK")]
-    assert post.taken == [1_000]
+    await activate_until_released(harness, router, ref, 0, 1, 1_000)
+    # The first alarm is from before the parking, the second from after it.
+    assert router.answers == [("0", b"+ACK"), ("1", b"+ACK")]
+    assert router.taken == [1_000]
 
 
-async def test_an_alarm_that_comes_beside_a_start_that_comes_again_is_taken_up() -> None:
-    harness, post = RunHarness({"naps": naps}, always_replay=False), Post()
+async def test_an_alarm_during_a_redelivered_start_is_delivered_again() -> None:
+    harness, router = RunHarness({"naps": sleep_an_hour}, always_replay=False), RecordingRouter()
     ref = await harness.accept("naps")
     assert await harness.perform(ref) == "parked"
-    await let_go(harness, post, ref, 1, 1_000)
-    assert (post.said, post.taken) == ([("1", b"+ACK")], [1_000])
+    await activate_until_released(harness, router, ref, 1, 1_000)
+    assert (router.answers, router.taken) == ([("1", b"+ACK")], [1_000])
 
 
-async def test_a_run_that_was_admitted_here_begins_without_being_read_or_called_for(
+async def test_a_run_of_this_admission_begins_without_reading_its_log_or_a_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    harness, post = RunHarness({"naps": naps}, always_replay=False), Post()
+    harness, router = RunHarness({"naps": sleep_an_hour}, always_replay=False), RecordingRouter()
     ref = await harness.accept("naps")
     first = await harness.log.last(ref)
     assert first is not None
@@ -94,30 +96,30 @@ async def test_a_run_that_was_admitted_here_begins_without_being_read_or_called_
         raise AssertionError("its first event is known")
 
     monkeypatch.setattr(harness.log, "read", read)
-    runs = ActiveRuns(harness.log, harness, post, ack_wait_s=60, runs_active_max=1)
+    runs = ActiveRuns(harness.log, harness, router, ack_wait_s=60, runs_active_max=1)
     async with anyio.create_task_group() as tasks:
         await tasks.start(runs.run)
         runs.begin(first)
-        # What calls for it comes meanwhile, and keeps it active from then on.
-        runs.tell(ref, post.delivery(1), "start")
+        # The command arrives when the run is already active, and is acknowledged with it.
+        runs.tell(ref, router.delivery(1), "start")
         while ref in runs:
             await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
     last = await harness.log.last(ref)
     assert last is not None
     assert last.event.type == RunParked.type
-    assert post.said == [("1", b"+ACK")]
+    assert router.answers == [("1", b"+ACK")]
 
 
 @pytest.mark.parametrize("sequence", [1, 1_000])
-async def test_what_comes_to_a_run_that_ends_is_done_with(sequence: int) -> None:
-    async def ends(stage: Stage) -> End:
+async def test_an_alarm_for_a_run_that_ends_is_acknowledged(sequence: int) -> None:
+    async def end_after_effect(stage: Stage) -> End:
         node = stage.enter("a")
         await effect(node, "do")
         node.exit("ok")
         return End("completed")
 
-    harness, post = RunHarness({"ends": ends}, always_replay=False), Post()
+    harness, router = RunHarness({"ends": end_after_effect}, always_replay=False), RecordingRouter()
     ref = await harness.accept("ends")
-    await let_go(harness, post, ref, 0, sequence)
-    assert (post.said, post.taken) == ([("0", b"+ACK"), (str(sequence), b"+ACK")], [])
+    await activate_until_released(harness, router, ref, 0, sequence)
+    assert (router.answers, router.taken) == ([("0", b"+ACK"), (str(sequence), b"+ACK")], [])

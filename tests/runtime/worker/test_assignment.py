@@ -1,4 +1,4 @@
-"""Which queues a worker reads, when its leaving and a change of who lives come together; and what comes twice."""
+"""The queues of a worker that leaves during an assignment, redelivered starts, and the wait for other workers."""
 
 import json
 from math import inf
@@ -23,25 +23,25 @@ from callboard.service.worker.bootstrap import open_worker
 PATIENCE_S = 30.0
 
 
-async def test_who_leaves_takes_no_queue_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that it was about to: what it reads and gives back would come round to it again and again."""
+async def test_a_worker_that_leaves_takes_no_queue_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would read and return the same commands repeatedly."""
     read: list[str] = []
 
-    class Noted(Puller):
+    class RecordingPuller(Puller):
         def __init__(self, nc: Any, stream: str, durable: str, *rest: Any) -> None:
             read.append(durable)
             super().__init__(nc, stream, durable, *rest)
 
-    async def held(*_: Any) -> int:
+    async def count_with_open_command(*_: Any) -> int:
         return await ensure(*_) + 1
 
-    async def leave_meanwhile(*_: Any) -> None:
+    async def leave_then(*_: Any) -> None:
         await assignment.leave()
 
     ensure = module.ensure_consumer
-    monkeypatch.setattr(module, "Puller", Noted)
-    monkeypatch.setattr(module, "ensure_consumer", held)
-    monkeypatch.setattr(module, "redeliver_now", leave_meanwhile)
+    monkeypatch.setattr(module, "Puller", RecordingPuller)
+    monkeypatch.setattr(module, "ensure_consumer", count_with_open_command)
+    monkeypatch.setattr(module, "redeliver_now", leave_then)
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4}
     async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
         assignment = Assignment(
@@ -62,28 +62,28 @@ async def test_who_leaves_takes_no_queue_over(tmp_path: Path, monkeypatch: pytes
     assert read == ["admission"]
 
 
-async def test_a_start_that_comes_again_while_it_is_admitted_is_admitted_once(
+async def test_a_start_redelivered_during_its_admission_is_admitted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admitted: list[int] = []
-    came: list[int] = []
-    under_way, came_again, go_on = anyio.Event(), anyio.Event(), anyio.Event()
+    delivered: list[int] = []
+    admission_began, redelivered, may_admit = anyio.Event(), anyio.Event(), anyio.Event()
 
-    async def slowly(self: Admission, delivery: Delivery) -> None:
+    async def admit_slowly(self: Admission, delivery: Delivery) -> None:
         admitted.append(delivery.sequence)
-        under_way.set()
-        await go_on.wait()
+        admission_began.set()
+        await may_admit.wait()
         await admit(self, delivery)
 
-    def noted(self: Worker, delivery: Delivery) -> None:
-        looked_at(self, delivery)
-        came.append(delivery.sequence)
-        if len(came) > 1:
-            came_again.set()
+    def record_delivery(self: Worker, delivery: Delivery) -> None:
+        begin_admission(self, delivery)
+        delivered.append(delivery.sequence)
+        if len(delivered) > 1:
+            redelivered.set()
 
-    admit, looked_at = Admission.admit, Worker._begin_admission  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(Admission, "admit", slowly)
-    monkeypatch.setattr(Worker, "_begin_admission", noted)
+    admit, begin_admission = Admission.admit, Worker._begin_admission  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Admission, "admit", admit_slowly)
+    monkeypatch.setattr(Worker, "_begin_admission", record_delivery)
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4}
     async with (
         open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
@@ -97,27 +97,27 @@ async def test_a_start_that_comes_again_while_it_is_admitted_is_admitted_once(
                 )
                 message = {"definition": {"source": source}, "run_id": "once", "model": "scripted"}
                 tasks.start_soon(client.start, message)
-                await under_way.wait()
+                await admission_began.wait()
                 await redeliver_now(log.requests, log.stream, ADMISSION)
-                await came_again.wait()
-                go_on.set()
-    assert came == admitted * 2
+                await redelivered.wait()
+                may_admit.set()
+    assert delivered == admitted * 2
 
 
 @pytest.mark.parametrize(
     ("held", "guest", "back_in_s", "waits"),
     [
-        # Nobody could lose anything: who is alone, guest or not, begins at once.
+        # No command is open, so a worker that is alone begins at once.
         (False, False, 5.0, (HELLO_WAIT_S, 0.0)),
         (False, True, 5.0, (HELLO_WAIT_S, 0.0)),
-        # Somebody holds commands: who hears of nobody waits until those are back who may be on their way.
+        # Commands are open, so it waits until other workers can have reconnected.
         (True, False, 0.1, (HELLO_WAIT_BUSY_S, 0.1)),
         (True, False, -3.0, (HELLO_WAIT_BUSY_S, 0.0)),
-        # A guest gives them all the time.
+        # A guest waits without a bound.
         (True, True, -3.0, (HELLO_WAIT_GUEST_S, inf)),
     ],
 )
-def test_others_are_waited_for_as_long_as_they_may_lose_something(
+def test_a_new_worker_waits_longer_for_others_if_commands_are_open(
     held: bool, guest: bool, back_in_s: float, waits: tuple[float, float]
 ) -> None:
     assert hello_waits(held=held, guest=guest, back_in_s=back_in_s) == waits

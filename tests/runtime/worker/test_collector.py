@@ -1,4 +1,4 @@
-"""A worker has its own settings of the garbage collector. A run that leaves memory leaves no cycles."""
+"""The garbage collector settings of a worker. A released run leaves no reference cycles."""
 
 import asyncio
 import gc
@@ -23,12 +23,12 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", VIRTUAL
 
 
-class Knot:
+class Cycle:
     def __init__(self) -> None:
         self.itself = self
 
 
-def test_it_is_settled_for_the_length_of_the_block() -> None:
+def test_the_settings_apply_inside_the_block_only() -> None:
     before = gc.get_threshold()
     with settled_collector():
         assert gc.get_threshold()[0] == YOUNG_OBJECTS
@@ -36,17 +36,16 @@ def test_it_is_settled_for_the_length_of_the_block() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
-def test_cycles_are_still_found() -> None:
+def test_cycles_are_still_collected() -> None:
     with settled_collector():
-        # Told and not asked: whoever asks holds the knot, and Python 3.12 and newer collect between the question and
-        # what is done with the answer.
-        gone: list[object] = []
-        knot = weakref.ref(Knot(), gone.append)
+        # A callback, because a call of the weak reference would keep the cycle alive during a collection.
+        collected: list[object] = []
+        cycle = weakref.ref(Cycle(), collected.append)
         kept: list[list[int]] = []
-        while not gone:
+        while not collected:
             kept.append([])
             assert len(kept) <= 2 * YOUNG_OBJECTS
-        assert knot() is None
+        assert cycle() is None
 
 
 async def two_nodes(stage: Stage) -> End:
@@ -82,7 +81,7 @@ async def _ask_in_a_group() -> None:
         group.create_task(asyncio.sleep(7200))
 
 
-async def _everything() -> None:
+async def _wait_for_everything() -> None:
     """Wait for everything that a workflow in Python can wait for."""
     queue: asyncio.Queue[int] = asyncio.Queue()
     lock = asyncio.Lock()
@@ -98,28 +97,26 @@ async def _everything() -> None:
     )
 
 
-workflow_in_python = play_of(_everything)
+workflow_in_python = play_of(_wait_for_everything)
 
 
 @pytest.mark.parametrize(
     ("play", "ending"), [(two_nodes, "ended"), (two_waits, "parked"), (workflow_in_python, "parked")]
 )
-async def test_a_run_that_leaves_memory_needs_no_collector(
-    play: Callable[[Stage], Awaitable[End]], ending: str
-) -> None:
-    left: list[weakref.ref[Any]] = []
+async def test_a_released_run_leaves_no_cycles(play: Callable[[Stage], Awaitable[End]], ending: str) -> None:
+    references: list[weakref.ref[Any]] = []
 
-    async def watched(stage: Any) -> End:
-        left.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
+    async def play_with_references(stage: Any) -> End:
+        references.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
         return await play(stage)
 
-    harness = harness_for(watched, kinds={"step": StepRunner().carry})
+    harness = harness_for(play_with_references, kinds={"step": StepRunner().carry})
     actor = harness.actor(await harness.accept("p"))
     gc.disable()
     try:
         assert await actor.run() == ending
-        left.append(weakref.ref(actor))
+        references.append(weakref.ref(actor))
         del actor, harness.acting
-        assert [reference() for reference in left] == [None] * 4
+        assert [reference() for reference in references] == [None] * 4
     finally:
         gc.enable()

@@ -1,6 +1,6 @@
-"""Commands to runs that continue one another: each acts once, whenever the server delivers it again (law 9).
+"""Commands to runs that continue one another: each acts once, although the server delivers it again (law 9).
 
-The consumers are deleted while there is no worker, so the server delivers every start, tell and command again.
+The tests delete the consumers while no worker is active, so the server delivers every message again.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ LINKS = 3
 
 
 @asynccontextmanager
-async def opened(home: Path) -> AsyncGenerator[Connection]:
+async def open_deployment(home: Path) -> AsyncGenerator[Connection]:
     config = load({"data_dir": home, "partitions": 2, "park_linger_s": 0.0}, env={}, cwd=home)
     async with open_connection(config, "test") as connection:
         yield connection
@@ -47,9 +47,9 @@ async def start(connection: Connection, name: str, run: str, **given: Any) -> No
     assert verdict.status == "accepted", verdict
 
 
-async def tell(client: Client, run: str, verb: str, said: Tell) -> str:
+async def tell(client: Client, run: str, verb: str, commands: Tell) -> str:
     """Send a command; return the id of the run that has recorded it."""
-    reception = await tell_and_wait(client, run, verb, said, wait_s=PATIENCE_S)
+    reception = await tell_and_wait(client, run, verb, commands, wait_s=PATIENCE_S)
     assert reception.recorded is not None, reception
     return reception.recorded.run
 
@@ -61,15 +61,15 @@ async def send_commands(client: Client, run: str) -> None:
     """
     for link in range(LINKS):
         id = f"{link}" if link % 2 else None
-        said = [
+        commands = [
             ("pause", Pause(id)),
             ("signal", Signal("other", id=id, data=link)),
             ("resume", Resume(id)),
             ("signal", Signal("item", id=f"item-{link}", data=f"item {link}")),
             ("answer", Answer(id=id, user_response=f"answer {link}")),
         ]
-        for verb, one in said:
-            await tell(client, run, verb, one)
+        for verb, command in commands:
+            await tell(client, run, verb, command)
 
 
 async def read_end(client: Client, run: str) -> ev.RunEnd:
@@ -118,7 +118,7 @@ async def _has_open(connection: Connection, queue: str) -> bool:
 
 @pytest.fixture(params=["within", "after"])
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether the server still recognises the ids of the messages."""
+    """Whether the server recognises the ids of the messages or has forgotten them."""
     if request.param == "after":
         monkeypatch.setattr(command_routing, "TOLD_APART_NS", 0)
         monkeypatch.setattr(tells, "TOLD_APART_NS", 0)
@@ -126,7 +126,7 @@ def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 async def forget_ids(connection: Connection, window: str) -> None:
-    """Let the server forget the ids of the messages, if they are older than it remembers."""
+    """After the window, let the server forget the ids of the messages."""
     if window == "after":
         log = connection.log
         config = (await api(log.requests, f"STREAM.INFO.{log.stream}", {}))["config"]
@@ -137,8 +137,8 @@ async def forget_ids(connection: Connection, window: str) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["hot", "cold"])
-async def test_commands_act_once_in_a_chain_if_all_are_delivered_again(tmp_path: Path, window: str, cold: bool) -> None:
-    async with opened(tmp_path) as connection:
+async def test_redelivered_commands_act_once_in_a_chain(tmp_path: Path, window: str, cold: bool) -> None:
+    async with open_deployment(tmp_path) as connection:
         client = connection.client
         async with open_worker(connection, env={}):
             await start(connection, "taking_commands", "first", left=LINKS - 1)
@@ -157,16 +157,16 @@ async def test_commands_act_once_in_a_chain_if_all_are_delivered_again(tmp_path:
         async with open_worker(connection, env={}):
             # A command that is sent again under its id acted in a run that has ended since.
             for link in range(LINKS):
-                said = Signal("item", id=f"item-{link}", data=f"item {link}")
-                assert (await client.tell("first", "signal", said)).duplicate
+                commands = Signal("item", id=f"item-{link}", data=f"item {link}")
+                assert (await client.tell("first", "signal", commands)).duplicate
             last = await tell(client, "first", "signal", Signal("last", data="done"))
             end = await read_end(client, last)
-    answers = [one for link in range(LINKS) for one in (f"item {link}", f"answer {link}")]
+    answers = [command for link in range(LINKS) for command in (f"item {link}", f"answer {link}")]
     assert end.output == [*answers, "done"]
 
 
-async def test_a_command_that_was_passed_on_is_not_passed_on_again(tmp_path: Path, window: str) -> None:
-    async with opened(tmp_path) as connection:
+async def test_a_redelivered_command_is_not_passed_on_twice(tmp_path: Path, window: str) -> None:
+    async with open_deployment(tmp_path) as connection:
         client = connection.client
         async with open_worker(connection, env={}):
             await start(connection, "taking_commands", "first", left=LINKS - 1)
@@ -193,8 +193,8 @@ async def test_a_command_that_was_passed_on_is_not_passed_on_again(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("verb", "stop"), [("cancel", Cancel()), ("kill", Kill())])
-async def test_a_command_that_stops_a_chain_outruns_it(tmp_path: Path, verb: str, stop: Tell) -> None:
-    async with opened(tmp_path) as connection:
+async def test_a_cancel_or_kill_stops_a_chain_that_continues_at_once(tmp_path: Path, verb: str, stop: Tell) -> None:
+    async with open_deployment(tmp_path) as connection:
         client = connection.client
         async with open_worker(connection, env={}):
             await start(connection, "continuing_at_once", "first", busy=True)
@@ -207,8 +207,8 @@ async def test_a_command_that_stops_a_chain_outruns_it(tmp_path: Path, verb: str
         assert await read_chain(client, "first") == chain
 
 
-async def test_a_chain_that_performs_nothing_fails(tmp_path: Path) -> None:
-    async with opened(tmp_path) as connection:
+async def test_a_chain_without_effects_fails(tmp_path: Path) -> None:
+    async with open_deployment(tmp_path) as connection:
         client = connection.client
         async with open_worker(connection, env={}):
             await start(connection, "continuing_at_once", "first", busy=False)

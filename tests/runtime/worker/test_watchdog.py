@@ -1,4 +1,4 @@
-"""Who holds the loop of a worker is told while it lasts: the run, and where in the code it is at."""
+"""The watchdog logs the run and the place in the code that block the loop of a worker."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,44 +14,44 @@ from callboard.runtime.worker.watchdog import Watchdog
 
 PATIENCE_S = 30.0
 HOLD_S = 0.5
-"""How long the loop is held before it has its turn again."""
+"""The seconds for which each piece of work blocks the loop."""
 
 
-class Ears:
-    """What has been logged, from whatever thread."""
+class LogRecorder:
+    """Records log entries of all threads."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Any]] = []
         self._news = threading.Condition()
 
     def __call__(self, _logger: Any, _method: str, entry: Any) -> Any:
         with self._news:
-            self.heard.append(dict(entry))
+            self.entries.append(dict(entry))
             self._news.notify_all()
         raise structlog.DropEvent
 
     def wait_for(self, wanted: Callable[[dict[str, Any]], bool], patience_s: float, after: int = 0) -> int | None:
-        """Wait, and hold whoever waits, until something is logged behind so many entries; return which entry it is."""
+        """Block the thread until an entry from this place on is wanted; return its place."""
 
         def found() -> list[int]:
-            return [place for place, entry in enumerate(self.heard) if place >= after and wanted(entry)]
+            return [place for place, entry in enumerate(self.entries) if place >= after and wanted(entry)]
 
         with self._news:
-            told = self._news.wait_for(found, patience_s)
-        return told[0] if told else None
+            places = self._news.wait_for(found, patience_s)
+        return places[0] if places else None
 
 
 @pytest.fixture
-def ears() -> Iterator[Ears]:
-    ears = Ears()
-    structlog.configure(processors=[ears])
-    yield ears
+def recorder() -> Iterator[LogRecorder]:
+    recorder = LogRecorder()
+    structlog.configure(processors=[recorder])
+    yield recorder
     structlog.reset_defaults()
 
 
-async def test_who_holds_the_loop_is_told_while_it_lasts(ears: Ears) -> None:
+async def test_a_blocked_loop_is_logged_with_run_and_place_while_it_is_blocked(recorder: LogRecorder) -> None:
     pace = Pace()
-    told: list[int] = []
+    places: list[int] = []
 
     def is_mine(entry: dict[str, Any]) -> bool:
         return (
@@ -61,10 +61,10 @@ async def test_who_holds_the_loop_is_told_while_it_lasts(ears: Ears) -> None:
         )
 
     def holding_the_loop() -> Iterator[None]:
-        while (place := ears.wait_for(is_mine, HOLD_S)) is None:
-            # A machine with much to do may have held it before, where nobody was at work, and that was told of it.
+        while (place := recorder.wait_for(is_mine, HOLD_S)) is None:
+            # A slow machine may have blocked the loop before, so that an entry without this run was logged.
             yield
-        told.append(place)
+        places.append(place)
 
     def is_over(entry: dict[str, Any]) -> bool:
         return entry["event"] == "loop.released"
@@ -74,14 +74,14 @@ async def test_who_holds_the_loop_is_told_while_it_lasts(ears: Ears) -> None:
         await anyio.sleep(0.05)
         with anyio.fail_after(PATIENCE_S):
             await pace.work(holding_the_loop(), of="r-1")
-        [held] = told
-        over = await anyio.to_thread.run_sync(ears.wait_for, is_over, PATIENCE_S, held)
+        [held] = places
+        over = await anyio.to_thread.run_sync(recorder.wait_for, is_over, PATIENCE_S, held)
         assert over is not None
-        assert ears.heard[over]["held_s"] >= ears.heard[held]["held_s"]
+        assert recorder.entries[over]["held_s"] >= recorder.entries[held]["held_s"]
         tasks.cancel_scope.cancel()
 
 
-async def test_it_goes_with_the_worker() -> None:
+async def test_the_thread_ends_with_the_worker() -> None:
     others = set(threading.enumerate())
     started: list[threading.Thread] = []
     async with anyio.create_task_group() as tasks:

@@ -12,7 +12,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import read_run
 from callboard.service.operations.retry_point import NowhereToFork, find_continue_place
-from tests.runtime.admission.test_forks import DEFINITION, FAILS, SCRIPT, TENANT, WAITS, events_of, forked
+from tests.runtime.admission.test_forks import DEFINITION, FAILS, SCRIPT, TENANT, WAITS, events_of, fork_run
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned
 from tests.support.patience import until
@@ -60,10 +60,10 @@ async def test_the_retry_of_a_parent_goes_on_inside_its_failed_child_and_in_the_
     # The node that follows the failed one is asked as well.
     assert await own_turns(connection, lowest) == ["a", "b", "c"]
     # It fails once more, and then no longer.
-    again, result = await forked(caller, origin, failure=True)
+    again, result = await fork_run(caller, origin, failure=True)
     assert result["status"] == "failed"
     assert await own_turns(connection, child_id(child_id(again, KEY), KEY)) == ["b", "c"]
-    last, result = await forked(caller, again, failure=True, start={"script": SCRIPT})
+    last, result = await fork_run(caller, again, failure=True, start={"script": SCRIPT})
     assert (result["status"], result["output"]) == ("completed", {"found": "c"})
     own = child_id(child_id(last, KEY), KEY)
     assert await own_turns(connection, own) == ["b", "c"]
@@ -85,7 +85,7 @@ async def test_a_retried_gather_keeps_what_its_children_have_done(connection: Co
     keys = [event.key for event in await events_of(connection, origin) if event.type == ev.ChildStart.type]
     taken = [await own_turns(connection, child_id(origin, key)) for key in keys]
     assert sorted(taken) == [["a"], ["a", "b", "c"]]
-    fork, result = await forked(caller, origin, failure=True, start={"script": SCRIPT})
+    fork, result = await fork_run(caller, origin, failure=True, start={"script": SCRIPT})
     assert result["status"] == "completed", result
     again = [await own_turns(connection, child_id(fork, key)) for key in keys]
     assert again == [[] if before == ["a"] else ["b", "c"] for before in taken]
@@ -102,7 +102,7 @@ async def test_a_parent_that_was_cancelled_goes_on_inside_its_child(connection: 
     await until(waits)
     await caller.ask("tell", {"run_id": origin, "verb": "cancel", "body": {}})
     assert (await caller.ask("result", {"run_id": origin, "wait_s": PATIENCE_S}))["status"] == "cancelled"
-    fork, result = await forked(caller, origin, failure=True, start={"script": SCRIPT})
+    fork, result = await fork_run(caller, origin, failure=True, start={"script": SCRIPT})
     assert result["status"] == "completed"
     # The turn that was under way is taken by the new child.
     assert await own_turns(connection, child_id(fork, KEY)) == ["b", "c"]
@@ -114,7 +114,9 @@ async def test_a_child_that_is_another_by_now_begins_anew_and_bears_a_warning(
     origin = await caller.finished(**start(PARENT))
     otherwise: dict[str, Any] = json.loads(json.dumps(DEFINITION).replace("Do a.", "Do it otherwise."))
     other = json.dumps(parent_of(child(otherwise, "workflow")))
-    fork, result = await forked(caller, origin, failure=True, start={"script": SCRIPT, "definition": {"source": other}})
+    fork, result = await fork_run(
+        caller, origin, failure=True, start={"script": SCRIPT, "definition": {"source": other}}
+    )
     assert result["status"] == "completed"
     own = child_id(fork, KEY)
     assert await own_turns(connection, own) == ["a", "b", "c"]

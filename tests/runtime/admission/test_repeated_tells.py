@@ -1,4 +1,4 @@
-"""A tell or a fork that is sent again under the same id acts once and gets the first verdict, over every interface."""
+"""A repeated command or fork with the same id acts once and gets the first verdict, over every interface."""
 
 import json
 from collections.abc import AsyncIterator
@@ -27,8 +27,8 @@ Deployment = tuple[httpx2.AsyncClient, Connection]
 
 def call(provider: str, next: str, **arguments: Any) -> dict[str, Any]:
     calls = {"provider": ours(provider), "with": arguments}
-    said = {next: "{{ step.result.value }}"}
-    return {"action": "Call", "call": calls, "assign": said, "next": next}
+    assign = {next: "{{ step.result.value }}"}
+    return {"action": "Call", "call": calls, "assign": assign, "next": next}
 
 
 FLOW = json.dumps(
@@ -52,15 +52,15 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         yield opened
 
 
-async def begun(deployment: Deployment, run: str) -> str:
+async def start_run(deployment: Deployment, run: str) -> str:
     client, _ = deployment
     started = await client.post("/runs", json={"definition": {"source": FLOW}, "run_id": run})
     assert started.status_code == 202, started.text
     return run
 
 
-async def until(deployment: Deployment, run: str, *types: str) -> list[Event]:
-    """Wait until a run's events of these types are as many as the types are."""
+async def wait_for_events(deployment: Deployment, run: str, *types: str) -> list[Event]:
+    """Wait until a run has as many events of these types as types are given; return its events."""
     with anyio.fail_after(PATIENCE_S):
         async with deployment[1].client.follow(run) as feed:
             found: list[str] = []
@@ -81,54 +81,54 @@ async def post(deployment: Deployment, run: str, verb: str, body: Any, key: str 
     return {"http": answered.status_code, **answered.json()}
 
 
-async def test_a_tell_that_is_sent_again_acts_once_and_is_answered_as_before(deployment: Deployment) -> None:
-    run = await begun(deployment, "once")
+async def test_a_repeated_tell_acts_once_and_gets_the_first_verdict(deployment: Deployment) -> None:
+    run = await start_run(deployment, "once")
     first = await post(deployment, run, "signal", {"name": "paid", "data": 5}, "s-1")
     again = await post(deployment, run, "signal", {"name": "paid", "data": 5}, "s-1")
     assert again == {**first, "duplicate": True}
-    await until(deployment, run, ev.HumanAsked.type)
+    await wait_for_events(deployment, run, ev.HumanAsked.type)
     yes = {"user_response": "yes"}
     first = await post(deployment, run, "answer", {**yes, "id": "a-1"})
-    await until(deployment, run, ev.HumanAsked.type, ev.HumanAsked.type)
+    await wait_for_events(deployment, run, ev.HumanAsked.type, ev.HumanAsked.type)
     again = await post(deployment, run, "answer", {**yes, "id": "a-1"})
     assert again == {**first, "duplicate": True}
-    # "Delete the account?" is as it was.
+    # The second question is still open.
     events = await deployment[1].client.events(run)
     assert (count(events, ev.HumanAnswered), count(events, ev.SignalReceived)) == (1, 1)
     await post(deployment, run, "answer", {"user_response": "no"}, "a-2")
     await post(deployment, run, "signal", {"name": "paid", "data": 6}, "s-2")
-    events = await until(deployment, run, ev.RunEnd.type)
+    events = await wait_for_events(deployment, run, ev.RunEnd.type)
     ended = ev.payload_of(events[-1])
     assert isinstance(ended, ev.RunEnd)
     assert ended.output == [5, True, False, 6]
-    # Now that it has ended too.
+    # The id is recognised after the end of the run too.
     assert await post(deployment, run, "answer", {**yes, "id": "a-1"}) == again
     assert (await post(deployment, run, "answer", {**yes, "id": "a-3"}))["http"] != 202
 
 
-async def test_a_refusal_is_told_again_too(deployment: Deployment) -> None:
-    run = await begun(deployment, "refused")
+async def test_a_repeated_tell_that_was_refused_gets_the_same_refusal(deployment: Deployment) -> None:
+    run = await start_run(deployment, "refused")
     first = await post(deployment, run, "answer", {"user_response": "yes"}, "early")
     assert first["error"]["code"] == "answer.no_question"
     await post(deployment, run, "signal", {"name": "paid"})
-    await until(deployment, run, ev.HumanAsked.type)
+    await wait_for_events(deployment, run, ev.HumanAsked.type)
     assert await post(deployment, run, "answer", {"user_response": "yes"}, "early") == first
     assert count(await deployment[1].client.events(run), ev.HumanAnswered) == 0
 
 
-async def test_something_else_under_the_same_id_does_nothing_and_says_so(deployment: Deployment) -> None:
-    run = await begun(deployment, "differs")
+async def test_a_different_tell_under_a_used_id_does_nothing_and_gets_a_warning(deployment: Deployment) -> None:
+    run = await start_run(deployment, "differs")
     await post(deployment, run, "signal", {"name": "other", "data": 1}, "k")
     other = await post(deployment, run, "signal", {"name": "other", "data": 2}, "k")
     assert [one["code"] for one in other["warnings"]] == ["tell.differs"]
-    # An id is that of one verb at one run.
+    # An id belongs to one verb of one run.
     assert "duplicate" not in await post(deployment, run, "pause", {}, "k")
     assert "duplicate" not in await post(
-        deployment, await begun(deployment, "differs-2"), "signal", {"name": "other"}, "k"
+        deployment, await start_run(deployment, "differs-2"), "signal", {"name": "other"}, "k"
     )
 
 
-async def test_a_resume_that_is_sent_again_does_not_pass_the_next_breakpoint(deployment: Deployment) -> None:
+async def test_a_repeated_resume_does_not_pass_the_next_breakpoint(deployment: Deployment) -> None:
     client, _ = deployment
     source = "# Two\n\n## STEP 1: One\n\nSay one.\n\n## STEP 2: Two\n\nSay two.\n"
     start = {
@@ -138,27 +138,27 @@ async def test_a_resume_that_is_sent_again_does_not_pass_the_next_breakpoint(dep
         "script": {"default": {"text": "x"}},
     }
     assert (await client.post("/runs", json={**start, "run_id": "stops"})).status_code == 202
-    await until(deployment, "stops", ev.RunPaused.type)
+    await wait_for_events(deployment, "stops", ev.RunPaused.type)
     first = await post(deployment, "stops", "resume", {}, "go")
-    await until(deployment, "stops", ev.RunPaused.type, ev.RunPaused.type)
+    await wait_for_events(deployment, "stops", ev.RunPaused.type, ev.RunPaused.type)
     assert await post(deployment, "stops", "resume", {}, "go") == {**first, "duplicate": True}
     assert count(await deployment[1].client.events("stops"), ev.RunResumed) == 1
 
 
 @pytest.mark.parametrize("place", [{"at": 3}, {"again": True}, {"from": "main/a"}])
-async def test_a_fork_that_is_asked_for_again_is_the_same_run(deployment: Deployment, place: dict[str, Any]) -> None:
-    run = await begun(deployment, f"origin-{next(iter(place))}")
-    await until(deployment, run, ev.SignalAwaited.type)
+async def test_a_repeated_fork_is_the_same_run(deployment: Deployment, place: dict[str, Any]) -> None:
+    run = await start_run(deployment, f"origin-{next(iter(place))}")
+    await wait_for_events(deployment, run, ev.SignalAwaited.type)
     key = f"fork-{next(iter(place))}"
     first, again = [await post(deployment, run, "fork", place, key) for _ in range(2)]
     assert (first["run_id"], again["run_id"]) == (key, key)
     assert again["duplicate"]
 
 
-async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(deployment: Deployment) -> None:
-    """The server's own window is two minutes: what tells them apart is a message that stays."""
+async def test_published_tells_are_deduplicated_without_the_window_of_the_server(deployment: Deployment) -> None:
+    """The server recognises an id for two minutes. A stored note recognises it afterwards."""
     _, connection = deployment
-    run = await begun(deployment, "bare")
+    run = await start_run(deployment, "bare")
     log, ref = connection.log, RunRef("acme", run)
     body = json.dumps({"name": "paid", "data": 1, "id": "n-1"}).encode()
 
@@ -176,7 +176,7 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(deplo
     await subscription.unsubscribe()
     assert {verdict["cause"] for verdict in verdicts} == {verdicts[0]["cause"]}
     assert [verdict.get("duplicate", False) for verdict in verdicts] == [False] + [True] * 5
-    await until(deployment, run, ev.HumanAsked.type)
+    await wait_for_events(deployment, run, ev.HumanAsked.type)
     assert count(await connection.client.events(run), ev.SignalReceived) == 1
     # The command is found by a stored note, not by the deduplication window of the server.
     found = await find_command_of_id(log, ref, "signal", "n-1")
@@ -186,21 +186,21 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(deplo
     assert "Nats-Msg-Id" not in command.headers
 
 
-async def test_somebody_elses_message_in_the_place_of_a_note_does_not_swallow_a_tell(deployment: Deployment) -> None:
+async def test_a_forged_note_does_not_suppress_a_tell(deployment: Deployment) -> None:
     _, connection = deployment
-    run = await begun(deployment, "forged")
+    run = await start_run(deployment, "forged")
     log, ref = connection.log, RunRef("acme", run)
     await log.publish(OutgoingMessage(log.subjects.told_subject(ref, "signal", "f-1"), b"{}", {}))
-    told = await post(deployment, run, "signal", {"name": "paid", "data": 1}, "f-1")
-    assert told["status"] == "accepted"
-    await until(deployment, run, ev.HumanAsked.type)
+    verdict = await post(deployment, run, "signal", {"name": "paid", "data": 1}, "f-1")
+    assert verdict["status"] == "accepted"
+    await wait_for_events(deployment, run, ev.HumanAsked.type)
 
 
-async def test_a_purge_takes_the_notes_along(deployment: Deployment) -> None:
+async def test_a_purge_removes_the_notes_of_ids(deployment: Deployment) -> None:
     _, connection = deployment
     log, ref = connection.log, RunRef("acme", "bare")
     await post(deployment, "bare", "kill", {}, "end")
-    await until(deployment, "bare", ev.RunEnd.type)
+    await wait_for_events(deployment, "bare", ev.RunEnd.type)
     await mark_gone(log, ref, PurgeMark(), await last_fork(log, ref))
     await finish(log, ref)
     assert await log.last_message(f"{log.subjects.tell(ref, 'signal')}.>") is None
