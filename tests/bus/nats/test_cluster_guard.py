@@ -18,8 +18,8 @@ from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import MARK, JetStreamLog, open_log
 from callboard.bus.nats.purge import PurgeMark, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef, Subjects
-from tests.bus.nats.test_jetstream import TYPES, entry
 from tests.support.cluster import SERVERS, Cluster, cluster
+from tests.support.log_kinds import TYPES, entry
 
 RUN = RunRef("acme", "contested")
 ROUNDS_BEFORE = 60

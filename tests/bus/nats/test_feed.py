@@ -14,7 +14,7 @@ from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
-from tests.bus.nats.test_jetstream import PATIENCE_S, RUN, entry
+from tests.support.log_kinds import PATIENCE_S, RUN, entry
 
 NEVER_S = 3_600.0
 

@@ -3,87 +3,45 @@
 A quota of the embedded server replaces the full disk. A log in memory has its own limit.
 """
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
-import msgspec
 import pytest
-import structlog
-from click.testing import CliRunner
-from nats.aio.msg import Msg
-from nats.js.errors import APIError
 from structlog.testing import capture_logs
 
 from callboard.bus import events as ev
-from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.errors import RunLost, StoreFull
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import EventLog, Full, append, store_blob
 from callboard.bus.nats.capacity import FRESH_S, TOLD_PAUSE_S, StreamSpace
 from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
-from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.credentials import ServerCredentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
-from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
-from callboard.bus.nats.server.data_directory import ServerStore
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.server.program import StoreUsage
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
-from callboard.runtime.admission.verdicts import Verdict
-from callboard.runtime.client.client import Client, UnknownRun
-from callboard.runtime.client.connection import Connection, open_connection
-from callboard.runtime.settings.config import Config, load
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import open_connection
+from callboard.runtime.settings.config import load
 from callboard.runtime.worker import store_watch
-from callboard.service.operations.removal import purge_run
-from callboard.service.worker.bootstrap import open_worker
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.main import cli
-from callboard.surfaces.nats.micro_service import open_service
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
 from tests.bus.log.test_memory import entry
 from tests.bus.nats.test_connection import nats_server
+from tests.support.full_store import PATIENCE_S, fill, make_room
+from tests.support.full_store import small_store as small_store  # fixture
 from tests.support.simulation import World, finish, harness_for
-from tests.support.workflows import document
 
 pytestmark = pytest.mark.usefixtures("own_servers")
-
-PATIENCE_S = 30.0
-STORE_BYTES_MAX = 4_000_000
 REF = RunRef("acme", "r1")
 OTHER = RunRef("acme", "r2")
-SOURCE = json.dumps(document({"a": {}}, []))
-STARTS = 200
-
-
-@pytest.fixture(autouse=True)
-def small_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServerStore, "bytes_max", lambda *_: STORE_BYTES_MAX)
-
-
-async def fill(log: JetStreamLog, leaving: int = 0) -> None:
-    """Fill the store with ballast and leave a number of bytes free."""
-    stream = log.nc.jetstream()
-    await stream.add_stream(name="BALLAST", subjects=["ballast"])
-    while (room := STORE_BYTES_MAX - leaving - (await stream.account_info()).storage) > 1_000:
-        await stream.publish("ballast", b"x" * min(room - 500, 500_000))
-    with suppress(APIError):
-        while not leaving:
-            # The last one goes beyond: only then the server refuses.
-            await stream.publish("ballast", b"x" * 500)
-
-
-async def make_room(log: JetStreamLog) -> None:
-    await log.nc.jetstream().delete_stream("BALLAST")
 
 
 # -- the log ----------------------------------------------------------------------------------------------------------
@@ -388,207 +346,3 @@ def test_a_run_with_a_repeatedly_full_log_continues_and_repeats_nothing() -> Non
             tasks.cancel_scope.cancel()
 
     simulate(body)
-
-
-# -- the deployment ----------------------------------------------------------------------------------------------------
-
-
-def start(run: str, **fields: Any) -> dict[str, Any]:
-    script = {"default": {"text": "done"}}
-    return {"definition": {"source": SOURCE}, "model": "scripted", "script": script, "run_id": run, **fields}
-
-
-def by_nats(run: str) -> dict[str, Any]:
-    """A run that calls a tool which the test answers."""
-    tool = {"name": "ask", "description": "ask", "input_schema": {"type": "object"}, "nats": "test.ask"}
-    skill = {"id": "s", "name": "s", "description": "s", "category": "general", "tools": [tool]}
-    source = json.dumps(document({"a": {"skills": ["s"]}}, []))
-    turns = [{"tool_calls": [{"tool": "ask", "input": {}}]}, {"text": "done"}]
-    return start(run, definition={"source": source}, script={"turns": {"a": turns}}, options={"skills": [skill]})
-
-
-@dataclass
-class Hall:
-    """A deployment with a worker, and what its log says of the store."""
-
-    connection: Connection
-    said: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    asked: list[Msg] = field(default_factory=list[Msg])
-    news: anyio.Event = field(default_factory=anyio.Event)
-
-    @property
-    def client(self) -> Client:
-        return self.connection.client
-
-    async def take(self, message: Msg) -> None:
-        self.asked.append(message)
-        self.news.set()
-
-    def hear(self, _logger: Any, _method: str, entry: Any) -> Any:
-        if "store" in entry["event"]:
-            self.said.append(entry)
-        raise structlog.DropEvent
-
-    async def status(self, run: str) -> str:
-        """Wait for a run's end and return its status."""
-        with anyio.fail_after(PATIENCE_S):
-            async with self.client.follow(run, event_type=ev.RunEnd.type) as feed:
-                async for recorded in feed:
-                    payload = ev.payload_of(recorded.event)
-                    assert isinstance(payload, ev.RunEnd)
-                    return payload.status
-        raise AssertionError(f"{run} never ended")
-
-
-def config_for(home: Path) -> Config:
-    return load({"data_dir": home, "sync": "100ms", "tenant": "acme"}, env={}, cwd=home)
-
-
-@asynccontextmanager
-async def hall_at(home: Path) -> AsyncGenerator[Hall]:
-    async with (
-        open_connection(config_for(home), "test") as connection,
-        open_worker(connection, env={}),
-        open_service(connection),
-    ):
-        hall = Hall(connection)
-        structlog.configure(processors=[hall.hear])
-        await connection.nc.subscribe("test.ask", cb=hall.take)
-        yield hall
-
-
-async def test_runs_wait_and_continue_when_there_is_room(tmp_path: Path) -> None:
-    async with hall_at(tmp_path) as hall:
-        assert (await hall.client.start(by_nats("waiting"))).status == "accepted"
-        with anyio.fail_after(PATIENCE_S):
-            await hall.news.wait()
-        await fill(hall.connection.log)
-        # Its tool answers now, and the answer cannot be recorded.
-        await hall.asked[0].respond(b'{"output": 42}')
-        # A start is not stored, and its sender gets an error at once.
-        with pytest.raises(StoreFull) as told:
-            await hall.client.start(start("refused"))
-        assert told.value.code == "store.full"
-        assert told.value.message.startswith("the start is not stored; the store is full: insufficient resources")
-        for verb, body in (
-            ("start", start("refused")),
-            ("definition", {"source": SOURCE, "name": "n"}),
-            ("tell", {"run_id": "waiting", "verb": "cancel"}),
-        ):
-            answer = await hall.connection.nc.request(f"cb.api.acme.{verb}", json.dumps(body).encode(), timeout=60)
-            error = json.loads(answer.data)["error"]
-            assert (error["code"], answer.header and answer.header["Nats-Service-Error-Code"]) == ("store.full", "507")
-            assert error["remedy"]
-        assert (await hall.client.events("waiting"))[-1].type == ev.ToolCall.type
-        await make_room(hall.connection.log)
-        assert await hall.status("waiting") == "completed"
-        assert len(hall.asked) == 1, "a full disk is no reason to carry out anything again"
-        assert (await hall.client.start(start("refused"))).status == "accepted"
-        assert await hall.status("refused") == "completed"
-        assert [said["event"] for said in hall.said] == [
-            "the store accepts no messages",
-            "the store accepts messages again",
-        ]
-        assert hall.said[0]["code"] == "store.full"
-
-
-async def test_a_full_store_can_be_emptied_by_purging(tmp_path: Path) -> None:
-    """The remedy that the error names needs room for the marks of the purged runs."""
-    runs = ("one", "two", "three")
-    async with hall_at(tmp_path) as hall:
-        for run in runs:
-            await hall.client.start(start(run))
-            assert await hall.status(run) == "completed"
-        await fill(hall.connection.log)
-        with pytest.raises(StoreFull):
-            await hall.client.start(start("four"))
-        for run in runs:
-            assert await purge_run(hall.client, run, PurgeMark(by="ada")) > 0
-            with pytest.raises(UnknownRun):
-                await hall.client.events(run)
-        assert (await hall.client.start(start("four"))).status == "accepted"
-        assert await hall.status("four") == "completed"
-        again = await hall.client.start(start("one"))
-        assert [problem.code for problem in again.problems] == ["run.purged"]
-
-
-async def test_a_full_store_can_be_emptied_by_moving_runs_to_cold_storage(tmp_path: Path) -> None:
-    async with hall_at(tmp_path) as hall:
-        for run in ("one", "two", "three"):
-            await hall.client.start(start(run))
-            assert await hall.status(run) == "completed"
-        log = hall.connection.log
-        assert log.cold.store is not None
-        await fill(log)
-        with pytest.raises(StoreFull):
-            await hall.client.start(start("four"))
-        refs = [hall.client.ref(run) for run in ("one", "two", "three")]
-        assert await cool_runs(log, log.cold.store, refs) == refs
-        assert (await hall.client.start(start("four"))).status == "accepted"
-        assert await hall.status("four") == "completed"
-
-
-async def test_each_of_many_starts_is_admitted_or_refused_for_lack_of_room(tmp_path: Path) -> None:
-    """Starts that were stored without room for the following events are refused, and run later."""
-    told: dict[str, StoreFull] = {}
-    admitted: list[str] = []
-
-    async with hall_at(tmp_path) as hall:
-        await fill(hall.connection.log, leaving=300_000)
-
-        async def one(run: str) -> None:
-            try:
-                verdict = await hall.client.start(start(run, input={"x": "x" * 5_000}))
-            except StoreFull as full:
-                told[run] = full
-            else:
-                assert verdict.status == "accepted"
-                admitted.append(run)
-
-        await one("first")
-        async with anyio.create_task_group() as tasks:
-            for i in range(STARTS):
-                tasks.start_soon(one, f"r{i}")
-        assert {full.code for full in told.values()} == {"store.full"}
-        waits = [run for run, full in told.items() if full.waits]
-        assert "first" in admitted
-        assert waits
-        assert len(waits) + len(admitted) < STARTS, "the others were not even stored"
-        assert f"the start of run {waits[0]} is stored and waits" in told[waits[0]].message
-        await make_room(hall.connection.log)
-        for run in [*waits, *admitted]:
-            assert await hall.status(run) == "completed"
-
-
-async def test_a_plain_nats_client_gets_the_waiting_notice_and_then_the_verdict(tmp_path: Path) -> None:
-    async with hall_at(tmp_path) as hall:
-        log = hall.connection.log
-        verdicts = await log.nc.subscribe("my.verdicts")
-        message = json.dumps(start("mine", input={"x": "x" * 30_000})).encode()
-        # It goes beyond the end, so that nothing can follow from it.
-        await fill(log, leaving=len(message) - 2_000)
-        await log.nc.jetstream().publish("cb.start.acme", message, headers={REPLY_HEADER: "my.verdicts"})
-        heard: list[Verdict] = []
-        while not heard or heard[-1].status == "waiting":
-            verdict = msgspec.json.decode((await verdicts.next_msg(timeout=PATIENCE_S)).data, type=Verdict)
-            if not heard:
-                assert (verdict.status, verdict.run_id) == ("waiting", "mine")
-                assert [problem.code for problem in verdict.problems] == ["store.full"]
-                await make_room(log)
-            heard.append(verdict)
-        assert heard[-1].status == "accepted"
-        assert await hall.status("mine") == "completed"
-
-
-async def test_a_command_to_a_full_store_is_refused_at_once(tmp_path: Path) -> None:
-    async with hall_at(tmp_path) as hall:
-        await fill(hall.connection.log)
-        assert hall.connection.server is not None
-        (tmp_path / "one.json").write_text(SOURCE)
-        at = ["--nats", hall.connection.server.url, "--tenant", "acme", "--json"]
-        for command in (["start", *at, str(tmp_path / "one.json"), "--model", "anthropic"], ["cancel", *at, "r1"]):
-            with anyio.fail_after(PATIENCE_S):
-                done = await anyio.to_thread.run_sync(lambda words=command: CliRunner().invoke(cli, words))
-            assert done.exit_code == exits.UNUSABLE, done.output
-            assert json.loads(done.stdout)["error"]["code"] == "store.full"
-        await make_room(hall.connection.log)

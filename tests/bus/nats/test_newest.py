@@ -8,8 +8,8 @@ from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.newest import NewMessages
 from callboard.bus.subjects import RunRef, Subjects
-from tests.bus.nats.test_jetstream import entry
 from tests.support.lane_server import AccountServer
+from tests.support.log_kinds import entry
 
 RUN = RunRef("acme", "r1")
 ENDS = Subjects().events("acme", event_type="run.>")

@@ -36,7 +36,7 @@ from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.assignment import Assignment
 from callboard.service.worker.bootstrap import open_worker
-from tests.bus.nats.test_jetstream import PATIENCE_S, RUN, entry
+from tests.support.log_kinds import PATIENCE_S, RUN, entry
 from tests.support.patience import until
 from tests.support.worker_processes import until_end, until_type
 from tests.support.workflows import document

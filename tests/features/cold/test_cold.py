@@ -10,8 +10,8 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.nats.jetstream_api import api
 from callboard.features.cold.cooling_leader import round_of
 from callboard.runtime.settings.config import Config, load
-from tests.bus.nats.test_cooling import TENANT, hot, run_log, stage
 from tests.support.cli_stage import Place
+from tests.support.cold_runs import TENANT, count_events_in_stream, open_cold_store, run_log
 from tests.support.event_logs import Log
 from tests.support.s3_server import BUCKET, ENV, s3_server
 
@@ -23,14 +23,14 @@ def config(home: Path, **cold: object) -> Config:
 async def test_the_oldest_ended_runs_are_selected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_run = Log("open")
     open_run.started()
-    async with stage(tmp_path, run_log("a"), open_run, run_log("b"), run_log("c")) as (connection, _folder):
+    async with open_cold_store(tmp_path, run_log("a"), open_run, run_log("b"), run_log("c")) as (connection, _folder):
         log = connection.log
         [dry] = await round_of(log, config(tmp_path, keep=2), dry=True)
         assert dry.runs == ["a", "b"]
         assert await round_of(log, config(tmp_path, after="1h", tenant="other"), dry=True) != []
         assert (await round_of(log, config(tmp_path, after="1h", definition="none"), dry=False))[0].runs == []
         assert (await round_of(log, config(tmp_path, keep=2), dry=False))[0].runs == ["a", "b"]
-        assert [await hot(log, run) for run in "ab"] == [1, 1]
+        assert [await count_events_in_stream(log, run) for run in "ab"] == [1, 1]
         assert (await round_of(log, config(tmp_path, keep=2), dry=False))[0].runs == []
         later = log.now() + dt.timedelta(hours=2)
         monkeypatch.setattr(log, "now", lambda: later)
@@ -38,7 +38,7 @@ async def test_the_oldest_ended_runs_are_selected(tmp_path: Path, monkeypatch: p
 
 
 async def test_the_oldest_are_selected_while_the_stream_is_too_large(tmp_path: Path) -> None:
-    async with stage(tmp_path, *(run_log(name) for name in "abcd")) as (connection, _folder):
+    async with open_cold_store(tmp_path, *(run_log(name) for name in "abcd")) as (connection, _folder):
         log = connection.log
         size = (await api(log.requests, f"STREAM.INFO.{log.stream}", {}))["state"]["bytes"]
         assert (await round_of(log, config(tmp_path, keep_bytes=size), dry=True))[0].runs == []

@@ -34,9 +34,9 @@ from callboard.runtime.worker import store_watch
 from callboard.service.operations.removal import purge_run
 from callboard.service.worker.bootstrap import open_worker
 from callboard.service.worker.figures import unready
-from tests.bus.nats.test_full_store import Hall, by_nats, config_for, hall_at
-from tests.bus.nats.test_full_store import start as by_text
 from tests.support.cli_stage import Place
+from tests.support.full_store import Deployment, config_for, open_deployment, start_with_nats_tool
+from tests.support.full_store import start as start_with_text
 from tests.support.patience import until
 
 pytestmark = pytest.mark.usefixtures("own_servers")
@@ -175,21 +175,21 @@ async def test_runs_continue_after_the_disk_was_full(disk: Path, monkeypatch: py
     monkeypatch.setattr(ServerStore, "bytes_max", lambda *_: 10**12)
     async with open_connection(config_for(disk), "test") as connection, open_worker(connection, env={}):
         monkeypatch.setattr(server, "HEALTH_INTERVAL_S", 0.1)
-        hall = Hall(connection)
-        await connection.nc.subscribe("test.ask", cb=hall.take)
-        assert (await hall.client.start(by_nats("waiting"))).status == "accepted"
+        deployment = Deployment(connection)
+        await connection.nc.subscribe("test.ask", cb=deployment.take_request)
+        assert (await deployment.client.start(start_with_nats_tool("waiting"))).status == "accepted"
         with anyio.fail_after(PATIENCE_S):
-            await hall.news.wait()
+            await deployment.has_request.wait()
         ballast = fill(disk)
         await refused(connection.log)
         # Its tool answers now, and the answer cannot be recorded.
-        await hall.asked[0].respond(b'{"output": 42}')
+        await deployment.tool_requests[0].respond(b'{"output": 42}')
         with pytest.raises(StoreFull) as told:
-            await hall.client.start(by_nats("refused"))
+            await deployment.client.start(start_with_nats_tool("refused"))
         assert told.value.code == "store.failing"
         ballast.unlink()
-        assert await hall.status("waiting") == "completed"
-        assert len(hall.asked) == 1, "a full disk is no reason to carry out anything again"
+        assert await deployment.status("waiting") == "completed"
+        assert len(deployment.tool_requests) == 1, "a full disk is no reason to carry out anything again"
 
 
 async def test_a_server_is_not_started_without_free_space(disk: Path) -> None:
@@ -315,14 +315,14 @@ async def test_a_worker_warns_when_the_stream_gets_limits(tmp_path: Path, monkey
     said: list[str] = []
     news = anyio.Event()
 
-    def hear(_logger: Any, _method: str, entry: Any) -> Any:
+    def record_log_entry(_logger: Any, _method: str, entry: Any) -> Any:
         if entry.get("code"):
             said.append(entry["code"])
             news.set()
         raise structlog.DropEvent
 
     async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}):
-        structlog.configure(processors=[hear])
+        structlog.configure(processors=[record_log_entry])
         await bound(connection.log, max_msgs=1_000)
         with anyio.fail_after(PATIENCE_S):
             await news.wait()
@@ -341,11 +341,11 @@ async def test_an_import_is_refused_if_the_stream_would_drop_messages_for_it(
         news: list[Full | None] = []
         heard = anyio.Event()
 
-        def hear(full: Full | None) -> None:
+        def record_change(full: Full | None) -> None:
             news.append(full)
             heard.set()
 
-        log.room.listen(hear)
+        log.room.listen(record_change)
         message = OutgoingMessage(log.subjects.reject("default", "x"), b"{}" * 500, {})
         for _ in range(20):
             await log.publish(message)
@@ -368,12 +368,12 @@ async def test_an_import_is_refused_if_the_stream_would_drop_messages_for_it(
 
 async def test_a_full_disk_can_be_emptied_by_purging(disk: Path) -> None:
     """To remove a run the server writes a file of the store again, for which it needs room on the disk."""
-    async with hall_at(disk) as hall:
+    async with open_deployment(disk) as deployment:
         for run in ("one", "two"):
-            await hall.client.start({**by_text(run), "input": {"text": "x" * 400_000}})
-            assert await hall.status(run) == "completed"
-        await refused(hall.connection.log)
+            await deployment.client.start({**start_with_text(run), "input": {"text": "x" * 400_000}})
+            assert await deployment.status(run) == "completed"
+        await refused(deployment.connection.log)
         for run in ("one", "two"):
-            assert await purge_run(hall.client, run, PurgeMark()) > 0
-        assert (await hall.client.start(by_text("three"))).status == "accepted"
-        assert await hall.status("three") == "completed"
+            assert await purge_run(deployment.client, run, PurgeMark()) > 0
+        assert (await deployment.client.start(start_with_text("three"))).status == "accepted"
+        assert await deployment.status("three") == "completed"
