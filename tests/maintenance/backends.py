@@ -181,7 +181,7 @@ async def pictured(browser: Opened, url: str, name: str, *words: str) -> None:
 
 
 async def phoenix_spans(client: httpx2.AsyncClient, trace: str, count: int) -> list[dict[str, Any]]:
-    """Wait until a trace has so many spans."""
+    """Wait until a trace has the given number of spans."""
     with anyio.fail_after(SEEN_S):
         while True:
             answer = await client.get("/v1/projects/default/spans", params={"limit": 1000, "trace_id": trace})
@@ -226,7 +226,7 @@ async def test_phoenix(phoenix: str, browser: Opened, tmp_path: Path, monkeypatc
 
 
 async def mlflow_trace(client: httpx2.AsyncClient, trace: str, count: int) -> dict[str, Any]:
-    """Wait until a trace has so many spans."""
+    """Wait until a trace has the given number of spans."""
     with anyio.fail_after(SEEN_S):
         while True:
             answer = await client.get("/api/3.0/mlflow/traces/get", params={"trace_id": f"tr-{trace}"})

@@ -1,4 +1,4 @@
-"""What the packages of a user's installation weigh: ``python -m tests.maintenance.dependencies``.
+"""The sizes of the packages of a user's installation: ``python -m tests.maintenance.dependencies``.
 
 It prints the size of each direct dependency, what only it brings, and the processor time of its import. The table in
 `docs/reference/packages.md` has these figures.

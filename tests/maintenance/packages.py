@@ -18,7 +18,7 @@ SIZES = "## Sizes\n"
 
 @cache
 def deployment() -> dict[Path, Module]:
-    """Every module of the deployment; templates are no part of it."""
+    """Every module of the deployment; templates are not part of it."""
     return {path: module(path) for path in paths() if "templates" not in path.parts}
 
 
@@ -28,7 +28,7 @@ def room_of(path: Path) -> str:
 
 
 def _room_named(name: str, rooms: Collection[str]) -> str:
-    """The room of a module, or of what is in one, by the name that it is imported by."""
+    """Return the package of a module or of its member, by its imported name."""
     parts = name.split(".")[1:]
     # The front door has the name of the deployment.
     folder, *inner = parts if parts[0] in FOLDERS else ["callboard", *parts]
@@ -44,7 +44,7 @@ def imports() -> dict[str, set[str]]:
         ours = (name for name in read.imported if name.startswith("callboard."))
         found[room_of(path)].update(_room_named(name, found) for name in ours)
     used = {room for own, targets in found.items() for room in targets if room != own}
-    # `runtime` has nothing but rooms: nobody imports it, and it imports nothing.
+    # `runtime` contains only packages: it is not imported, and imports nothing.
     return {room: targets - {room} for room, targets in sorted(found.items()) if targets - {room} or room in used}
 
 

@@ -1,5 +1,4 @@
-"""The pictures of the README: ``python -m tests.maintenance.readme_pictures`` lays them anew, of runs that it performs
-for them."""
+"""The pictures of the README: ``python -m tests.maintenance.readme_pictures`` performs runs and draws them."""
 
 import json
 from pathlib import Path

@@ -109,7 +109,7 @@ VIEWS: dict[str, Callable[[], Projection[Any]]] = {
 
 
 def views_of(events: Sequence[Event]) -> bytes:
-    """Fold a log into all views; return them as they stand in ``NAME.views.json``."""
+    """Fold a log into all views; return the content of ``NAME.views.json``."""
     accepted = ev.payload_of(events[0])
     assert isinstance(accepted, ev.RunAccepted)
     own = view_of(accepted.definition.language)
@@ -120,7 +120,7 @@ def views_of(events: Sequence[Event]) -> bytes:
 
 
 def golden_names() -> list[str]:
-    """Every recorded log; ``events.jsonl`` is no log, it has a line of each event type."""
+    """Every recorded log; ``events.jsonl`` is not one, it has a line of each event type."""
     return sorted(path.stem for path in GOLDEN.glob("*.jsonl") if path.stem != "events")
 
 
@@ -154,7 +154,7 @@ def _of_this_machine() -> list[bytes]:
 
 @asynccontextmanager
 async def hosting(home: Path) -> AsyncGenerator[Client]:
-    """A deployment with one worker of a name that is no host's."""
+    """A deployment with one worker, whose name does not depend on the host."""
     config = load({"data_dir": home / "data", "sync": "100ms", "tenant": TENANT}, env={}, cwd=home)
     bootstrap.worker_name = lambda: "worker-a"
     async with (
@@ -220,7 +220,7 @@ async def bake(home: Path) -> list[Recorded]:
 
 
 async def failed(home: Path) -> list[Recorded]:
-    """A tool fails, then the model; the run goes on along the edge of the failure and ends failed."""
+    """A tool fails, then the model; the run follows the edge of the failure and ends failed."""
     workflow = document({"fetch": {"skills": ["s"]}, "explain": {}}, [("fetch", "explain")])
     script = {
         "turns": {
@@ -245,7 +245,7 @@ async def cancelled(home: Path) -> list[Recorded]:
 
 
 async def warned(home: Path) -> list[Recorded]:
-    """A skill that nobody defines, one whose variable is not set, and a tool that the model wants and does not have."""
+    """A skill without a definition, one whose variable is not set, and a tool that the model lacks."""
     needs = {"KEY": {"description": "the key", "required": True, "env": "CALLBOARD_GOLDEN_KEY"}}
     workflow = document({"fetch": {"skills": ["s", "needy", "gone"]}})
     script = {
@@ -263,7 +263,7 @@ async def warned(home: Path) -> list[Recorded]:
 
 
 async def killed_worker(home: Path) -> list[Recorded]:
-    """Two tools in parallel, the worker killed between their results, and another that goes on: two epochs."""
+    """Two tools in parallel, the worker killed between their results, and another that continues: two epochs."""
     run_id = "golden-killed-worker"
     async with open_fleet(home, sync="100ms") as fleet, fleet.connection() as connection:
         victim = await fleet.hire("worker-a", kill=Kill("after", "append", DIES_AFTER, run_id))
@@ -282,7 +282,7 @@ async def playbook(home: Path) -> list[Recorded]:
 
 
 async def flow(home: Path) -> list[Recorded]:
-    """Four subflows at once, one of which fails, each with a clean-up; a bound and a retry behind them."""
+    """Four subflows at once, one of which fails, each with a clean-up; then a bound and a retry."""
     return await performed(home, killed_runs.FLOW.message("golden-flow"))
 
 

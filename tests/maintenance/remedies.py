@@ -1,4 +1,4 @@
-"""What to do about an error, by its code, for the page; `python -m tests.maintenance.remedies` writes it anew.
+"""Remedies of errors by code, for the page; `python -m tests.maintenance.remedies` writes them.
 
 The texts come from `docs/reference/errors.md`, without those that only refer to the error itself. Links become their
 words, as the page serves no documentation.

@@ -1,4 +1,4 @@
-"""What the last whole run of the tests took: ``python -m tests.maintenance.seconds [--write]``.
+"""The times of the last whole run of the tests: ``python -m tests.maintenance.seconds [--write]``.
 
 It fails if a folder exceeds its budget in `tests/README.md` by half, and is silent if there was no whole run. With
 ``--write`` it lists the longest tests anew in `tests/longest.txt`, by which they start first.

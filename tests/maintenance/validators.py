@@ -36,7 +36,7 @@ PYTHON_PACKAGES = (
 )
 INSTALLED = FOLDER / "installed.json"
 WANTED: dict[str, Any] = {"npm": PACKAGES, "python": list(PYTHON_PACKAGES)}
-"""What is noted when everything has been installed."""
+"""The file that marks a complete installation."""
 
 RUN_S = 100.0
 

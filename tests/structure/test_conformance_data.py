@@ -50,6 +50,6 @@ def test_files_with_another_checksum_are_not_used(source: Source, tmp_path: Path
     assert not folder.exists()
 
 
-def test_a_commit_that_is_not_there_is_a_fault(source: Source, tmp_path: Path) -> None:
+def test_a_missing_commit_is_an_error(source: Source, tmp_path: Path) -> None:
     [fault] = lay([replace(source, commit="0" * 40)], tmp_path / "fetched")
     assert "org/spec cannot be fetched at 000" in fault

@@ -14,7 +14,7 @@ BY_NAME = {"asyncpg", "google-genai", "openai"}
 """Packages of extras that modules import by their name in a text."""
 
 OF_OTHERS = {"pytest", "typing_extensions"}
-"""Modules that are there when they are needed: that of whoever loads the plugin, and a type checker's own."""
+"""Modules that their caller provides: pytest, which loads the plugin, and those of a type checker."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What stands in `deploy/` fits together and fits the code: services, variables, files and versions."""
+"""The files of `deploy/` agree with each other and with the code: services, variables, files and versions."""
 
 import re
 from configparser import ConfigParser
@@ -20,7 +20,7 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 
 
-def test_services_refer_to_what_exists() -> None:
+def test_services_refer_to_existing_files_and_volumes() -> None:
     document = compose()
     services = document["services"]
     for service in services.values():
@@ -46,7 +46,7 @@ def test_the_server_syncs_always() -> None:
     assert "sync_interval: always" in compose()["configs"]["nats"]["content"]
 
 
-def test_worker_settings_are_ours_and_reach_the_other_services() -> None:
+def test_worker_settings_exist_and_reach_the_other_services() -> None:
     services = compose()["services"]
     env = {name: value for name, value in services["worker"]["environment"].items() if "$" not in value}
     config = load(env=env)
@@ -76,7 +76,7 @@ def options_of(command: str) -> set[str]:
     return {option for one in found.params for option in one.opts}
 
 
-def test_manifests_set_what_there_is_and_probe_what_is_served() -> None:
+def test_manifests_use_existing_settings_and_probes() -> None:
     by_name = {(one["kind"], one["metadata"]["name"]): one for one in manifests()}
     settings = by_name["ConfigMap", "callboard"]["data"] | by_name["Secret", "callboard"]["stringData"]
     assert not load(env=settings).warnings
@@ -110,7 +110,7 @@ def test_the_unit_stops_a_worker_after_it_has_drained() -> None:
     assert not load(env=dict(pair.split("=", 1) for pair in service["Environment"].split())).warnings
 
 
-def test_dockerfile_copies_what_the_repository_has() -> None:
+def test_dockerfile_copies_existing_files() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert set(FOLDERS) <= set(copied)

@@ -27,7 +27,7 @@ from tests.support.modules import FOLDERS
 from tests.support.places import ROOT
 
 STALE = Path("build", "lib", "callboard", "bus", "gone.py")
-"""What an earlier build left, of a module that exists no more."""
+"""A file of an earlier build, of a module that no longer exists."""
 
 
 class Installation:
@@ -63,7 +63,7 @@ class Installation:
         _run(*pip, wheel)
 
     def _copy(self) -> None:
-        """Copy the checkout, so that what building leaves behind is not left in it."""
+        """Copy the checkout, so that the files of a build are not left in it."""
         self.checkout.mkdir()
         for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, self.checkout)
@@ -78,7 +78,7 @@ class Installation:
 
 
 def _build(what: str, source: Path, target: Path) -> str:
-    """Build as pip does, without an environment of its own; return the name of the file."""
+    """Build as pip does, in this environment; return the name of the file."""
     target.mkdir(exist_ok=True)
     program = f"from setuptools import build_meta; print(build_meta.build_{what}({str(target)!r}))"
     return _run(sys.executable, "-c", program, cwd=source).splitlines()[-1]
@@ -109,7 +109,7 @@ def _files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in there}
 
 
-def test_every_file_of_the_house_is_installed(installation: Installation) -> None:
+def test_every_file_of_the_package_is_installed(installation: Installation) -> None:
     *rooms, door = FOLDERS
     deployment = _files(ROOT / door).union(*({f"{name}/{file}" for file in _files(ROOT / name)} for name in rooms))
     assert deployment == _files(installation.packages / "callboard")

@@ -42,7 +42,7 @@ def test_it_follows_a_dead_process():
 """
 
 
-def test_lanes_report_every_test_and_outlive_a_death(tmp_path: Path) -> None:
+def test_lanes_report_every_test_and_survive_a_crash(tmp_path: Path) -> None:
     (tmp_path / "test_first.py").write_text(TESTS)
     (tmp_path / "test_second.py").write_text("def test_of_another_module():\n    pass\n")
     options = ["-rA", "--reruns", "1", "--lanes", "2", "-p", "tests.support.lanes", "-p", "no:cacheprovider"]
@@ -53,7 +53,7 @@ def test_lanes_report_every_test_and_outlive_a_death(tmp_path: Path) -> None:
     assert "the process that performed this test ended with signal 9" in ran.stdout
     assert "the output of the test" in ran.stdout
     assert "PASSED test_first.py::test_it_follows_a_dead_process" in ran.stdout
-    # One lane died, and the lanes that came to their end have torn down what lasts as long as a session.
+    # One lane died, and the finished lanes have torn down their session fixtures.
     assert (tmp_path / "ends").read_text().count("torn down") in (1, 2)
     assert ran.returncode == 1
 

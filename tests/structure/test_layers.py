@@ -72,7 +72,7 @@ def _rooms() -> dict[str, set[str]]:
     return found
 
 
-def test_rooms_make_no_circle() -> None:
+def test_packages_have_no_import_cycle() -> None:
     left = _rooms()
     assert len(left) > 10
     while free := {room for room, used in left.items() if not used & left.keys()}:
@@ -110,7 +110,7 @@ def test_files_make_no_circle() -> None:
     assert not circles, f"these import each other in a circle: {[sorted(one) for one in circles]}"
 
 
-def test_operations_know_no_command_line() -> None:
+def test_operations_do_not_import_the_command_line() -> None:
     for path in MODULES:
         if path.relative_to(ROOT).parts[0] in ("runtime", "features", "service"):
             assert not {"click", "rich"} & {name.split(".")[0] for name in _imports(path)}, _name(path)
@@ -125,7 +125,7 @@ HAVE_IMPURE = {
     "languages/python/machine.py": {"os", "random"},
 }
 """What of these a language may import, and why: workflows in Python are made of asyncio's tasks, futures and locks,
-which perform no I/O by themselves, on a loop of the stage's; outside of a workflow its names mean Python's own; a guard
+which perform no I/O, on a loop of the stage's; outside of a workflow its names mean Python's own; a guard
 keeps the clock, chance and files of the machine out of workflows; the interruption of a workflow measures CPU time."""
 
 
@@ -146,10 +146,10 @@ FRONT_DOORS = {"callboard/__init__.py"}
 """What names a language because its users write in the language that the names are in. So do adapters."""
 
 SHARED_ROOMS = {"approvals", "cel", "skills"}
-"""Folders of `languages` that are no languages: any of them may use these."""
+"""Folders of `languages` without a language: any of them may use these."""
 
 
-def test_nothing_outside_of_languages_names_one() -> None:
+def test_only_languages_name_a_language() -> None:
     """Neither by an import nor as a word that decides something; its own result is found by its name."""
     names = set(kits())
     for path in MODULES:
@@ -163,7 +163,7 @@ def test_nothing_outside_of_languages_names_one() -> None:
         assert not module(path).constants & (names - ALSO_A_WORD), _name(path)
 
 
-def test_languages_do_not_know_each_other() -> None:
+def test_languages_do_not_import_each_other() -> None:
     rooms = {folder.name for folder in (ROOT / "languages").iterdir() if folder.is_dir()}
     for path in _languages():
         parts = path.relative_to(ROOT).parts
@@ -176,8 +176,8 @@ WRITES_EVENTS = {"bus/nats/jetstream.py", "bus/log/memory.py", "bus/nats/commit.
 """Where an event's subject and the guard of its run come together; everybody else goes through `append`."""
 
 
-def test_nothing_else_writes_below_the_runs() -> None:
-    # Which guard the subjects of schedules, of marks, of keys, and of the ids of tells.
+def test_only_known_modules_write_subjects_of_runs() -> None:
+    # The subjects of schedules, marks, keys and command ids.
     of_others = {
         "features/schedules/store.py",
         "bus/nats/purge.py",
@@ -187,7 +187,7 @@ def test_nothing_else_writes_below_the_runs() -> None:
     assert {_name(path) for path in MODULES if "guarded" in module(path).called} <= WRITES_EVENTS | of_others
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     for path in MODULES:
         docstring = module(path).docstring
         assert docstring, f"{_name(path)}: a module begins with what it is"

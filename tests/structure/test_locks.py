@@ -7,7 +7,7 @@ from tests.support.installed import needed
 from tests.support.places import ROOT
 
 IMAGE_EXTRAS = ("gemini", "openai", "otlp", "pgvector", "s3")
-"""What the image can do besides what every installation can."""
+"""The extras of the image."""
 
 
 def locked(*names: str) -> list[str]:

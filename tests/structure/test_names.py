@@ -1,4 +1,4 @@
-"""Each public class of the product has a name of its own."""
+"""Each public class of the product has a unique name."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ SHARED = {
 _CLASS = re.compile(r"^class ([^\W_]\w*)", re.MULTILINE)
 
 
-def test_public_classes_have_names_of_their_own() -> None:
+def test_public_classes_have_unique_names() -> None:
     found = Counter(name for path in paths() for name in _CLASS.findall(path.read_text(encoding="utf-8")))
     repeated = {name for name, count in found.items() if count > 1}
     assert repeated <= SHARED, f"{sorted(repeated - SHARED)}: defined twice. Say in the name which thing it is"

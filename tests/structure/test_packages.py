@@ -10,12 +10,12 @@ def _parts(text: str) -> tuple[str, str]:
     return before, after
 
 
-def test_the_picture_is_that_of_the_house() -> None:
+def test_the_package_diagram_is_current() -> None:
     written, is_made = PAGE.read_text(encoding="utf-8"), made()
     assert _parts(written)[0].endswith(_parts(is_made)[0]), "write it anew: python -m tests.maintenance.packages"
 
 
-def test_the_sizes_on_the_page_are_about_right() -> None:
+def test_the_documented_package_sizes_are_current() -> None:
     """Within a tenth, so that not every change has to touch the page."""
     rows = [row.strip("| ").split(" | ") for row in _parts(PAGE.read_text(encoding="utf-8"))[1].splitlines()[3:]]
     written = {name: [int(cell) for cell in cells] for name, *cells in rows}
@@ -27,7 +27,7 @@ def test_the_sizes_on_the_page_are_about_right() -> None:
             )
 
 
-def test_rooms_make_no_circle_anywhere() -> None:
+def test_no_package_has_an_import_cycle() -> None:
     left = imports()
     assert len(left) > 25
     while free := {room for room, used in left.items() if not used & left.keys()}:
@@ -35,5 +35,5 @@ def test_rooms_make_no_circle_anywhere() -> None:
     assert not left, f"these import each other in a circle: {left}"
 
 
-def test_an_arrow_that_a_longer_way_makes_up_for_is_left_out() -> None:
+def test_a_transitive_arrow_is_left_out() -> None:
     assert needed({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": ["b"], "b": ["c"], "c": []}

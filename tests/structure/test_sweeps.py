@@ -5,7 +5,7 @@ import pytest
 from tests.support import sweeps
 
 
-def test_all_of_a_short_run() -> None:
+def test_a_sweep_takes_every_event_of_a_short_run() -> None:
     assert sweeps.select(["a"] * sweeps.ALL_MAX) == list(range(1, sweeps.ALL_MAX + 1))
 
 

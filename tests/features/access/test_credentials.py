@@ -1,4 +1,4 @@
-"""Credentials: kept encrypted, used where an action is carried out, found nowhere else."""
+"""Credentials are stored encrypted, and only the action that needs one decrypts it."""
 
 import datetime as dt
 import json
@@ -35,12 +35,12 @@ def keyring(*letters: bytes) -> Keyring:
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_sealed_is_opened_with_its_key_at_its_place_only() -> None:
+def test_sealed_data_is_opened_only_with_its_key_and_at_its_place() -> None:
     ring = keyring(b"a")
     sealed = ring.seal(b"secret", "here")
     assert sealed != ring.seal(b"secret", "here")
     assert "secret" not in repr(sealed)
-    # A newer key before the old one opens it still, and seals anew.
+    # A newer key before the old one still opens the data, and seals new data.
     both = keyring(b"b", b"a")
     assert both.open(sealed, "here") == b"secret"
     assert both.seal(b"secret", "here").key == keyring(b"b").current
@@ -67,7 +67,7 @@ def test_keys_come_from_the_environment_a_file_or_the_data_directory(tmp_path: P
 
 
 @pytest.mark.parametrize("given", ["x", "", "c2hvcnQ=", "===="])
-def test_what_is_no_key_is_told_and_not_repeated(given: str, tmp_path: Path) -> None:
+def test_an_invalid_key_is_refused(given: str, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(given)
     with pytest.raises(KeyringUnusable):
         keyring_of(load(env={"CALLBOARD_CREDENTIALS_KEY_FILE": str(tmp_path / "keys")}, cwd=tmp_path))
@@ -82,7 +82,7 @@ def test_a_key_is_masked_and_kept_out_of_events(tmp_path: Path) -> None:
     assert one not in json.dumps([config.explain(), config.values(), repr(config)], default=str)
 
 
-def test_accounts_are_those_of_services() -> None:
+def test_every_service_has_an_account_kind() -> None:
     assert set(ACCOUNTS) == set(SERVICES)
 
 
@@ -96,8 +96,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceApi]:
         yield served
 
 
-async def acted(connection: Connection, run: str, user: str) -> tuple[ev.RunEnd, Any]:
-    """Send a message on somebody's behalf; return the run's end, and what the action came to."""
+async def send_message(connection: Connection, run: str, user: str) -> tuple[ev.RunEnd, Any]:
+    """Send a message for a user; return the end of the run, and the result or the error of the action."""
     definition = {"language": "graph", "source": json.dumps(graph("chat"))}
     options = {"user_id": user, "start_from_node": "chat"}
     message = {"definition": definition, "run_id": run, "input": PARTY, "options": options, "model": "scripted"}
@@ -113,31 +113,31 @@ async def acted(connection: Connection, run: str, user: str) -> tuple[ev.RunEnd,
 
 
 @pytest.mark.usefixtures("own_servers")
-async def test_actions_have_the_account_of_whom_they_are_for_and_nothing_stored_has_it(
+async def test_an_action_uses_the_account_of_its_user_and_no_file_contains_the_token(
     api: ServiceApi, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     config = load({"data_dir": home, "sync": "100ms"}, env={}, cwd=tmp_path)
-    # The worker's own account must not do for somebody else's.
+    # The worker's own account must not replace the account of a user.
     env = {**variables(api), "TELEGRAM_BOT_TOKEN": "an-0ther-t0ken-of-the-w0rker"}
     ours = keyring(b"o")
     async with open_connection(config) as connection, open_worker(connection, env):
         credentials = Credentials(connection.log, config.tenant)
-        assert (await acted(connection, "own", "ada"))[0].status == "failed"
+        assert (await send_message(connection, "own", "ada"))[0].status == "failed"
         await credentials.put(founded_keyring(config), "telegram", "ada", Account({"TELEGRAM_BOT_TOKEN": TOKEN}), NOW)
-        assert (await acted(connection, "ada", "ada"))[0].status == "completed"
-        for nobody in ("bob", "b" * 500, "ada.*>"):
-            assert (await acted(connection, f"{nobody[:3]}{len(nobody)}", nobody))[0].status == "failed"
-        # A service that repeats it, as a value and in an error.
+        assert (await send_message(connection, "ada", "ada"))[0].status == "completed"
+        for unknown in ("bob", "b" * 500, "ada.*>"):
+            assert (await send_message(connection, f"{unknown[:3]}{len(unknown)}", unknown))[0].status == "failed"
+        # The service repeats the token in a value and in an error.
         api.instead = [Reply(200, {"ok": True, "result": {"message_id": 1, "text": f"{TOKEN} says"}})]
-        assert "says" in str((await acted(connection, "echo", "ada"))[1])
+        assert "says" in str((await send_message(connection, "echo", "ada"))[1])
         api.instead = [Reply(403, {"ok": False, "description": f"{TOKEN} was kicked"})]
-        assert "was kicked" in str((await acted(connection, "kicked", "ada"))[1])
-        # The tenant's own is for everybody who has none.
+        assert "was kicked" in str((await send_message(connection, "kicked", "ada"))[1])
+        # Users without an account use the account of the tenant.
         await credentials.put(founded_keyring(config), "telegram", "", Account({"TELEGRAM_BOT_TOKEN": TOKEN}), NOW)
-        assert (await acted(connection, "any", "bob"))[0].status == "completed"
+        assert (await send_message(connection, "any", "bob"))[0].status == "completed"
         await credentials.put(ours, "telegram", "", Account({"TELEGRAM_BOT_TOKEN": TOKEN}), NOW)
-        end, error = await acted(connection, "lost", "bob")
+        end, error = await send_message(connection, "lost", "bob")
         assert (end.status, error.code) == ("failed", "credentials.key")
     files = [path for path in home.rglob("*") if path.is_file()]
     assert len(files) > 5
@@ -148,12 +148,12 @@ async def test_without_any_account_the_error_says_what_to_do(api: ServiceApi, tm
     config = load({"data_dir": tmp_path / "home", "sync": "100ms"}, env={}, cwd=tmp_path)
     env = {name: value for name, value in variables(api).items() if name != "TELEGRAM_BOT_TOKEN"}
     async with open_connection(config) as connection, open_worker(connection, env):
-        _, value = await acted(connection, "none", "ada")
+        _, value = await send_message(connection, "none", "ada")
     assert (value["error_code"], value["success"]) == ("missing_oauth_token", False)
     assert "callboard credentials add" in value["error_details"]["solution"]
 
 
-async def test_what_is_changed_or_removed_while_keys_are_rotated_stays_so(
+async def test_an_account_that_is_changed_or_removed_during_a_rotation_keeps_the_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_connection(load({"data_dir": tmp_path, "sync": "1s"}, env={}, cwd=tmp_path)) as connection:
@@ -167,13 +167,13 @@ async def test_what_is_changed_or_removed_while_keys_are_rotated_stays_so(
         others = [partial(kept.remove, "telegram", "bob"), partial(put, "cy", "second")]
         read = AccessStore.all
 
-        async def and_then_others(store: AccessStore) -> list[bytes]:
+        async def read_then_change(store: AccessStore) -> list[bytes]:
             found = await read(store)
             while others:
                 await others.pop()()
             return found
 
-        monkeypatch.setattr(AccessStore, "all", and_then_others)
+        monkeypatch.setattr(AccessStore, "all", read_then_change)
         assert await kept.rotate(keyring(b"n", b"o")) == 2
         assert [one.user for one in await kept.all()] == ["ada", "cy"]
         found = [await kept.found(keyring(b"n"), "telegram", user) for user in ("ada", "cy")]

@@ -1,4 +1,4 @@
-"""Accounts that are connected by OAuth: with a proof that the code is ours, renewed before they end, told to nobody."""
+"""Accounts connected by OAuth: the code is proved (PKCE), tokens are renewed in time, and secrets are not shown."""
 
 import base64
 import datetime as dt
@@ -36,7 +36,7 @@ SECRET = "s3cret-of-the-application"
 
 
 class Service:
-    """A provider: gives a token for a code whose challenge it knows, and a new one for what renews it, once each."""
+    """A provider: gives one token for each code with a known challenge, and one for each renewal token."""
 
     def __init__(self) -> None:
         self.challenges: dict[str, str] = {}
@@ -48,7 +48,7 @@ class Service:
         self.url = ""
 
     def allow(self, url: str) -> str:
-        """What a person's browser does at the provider; return where it is sent back to."""
+        """Act as the browser of a user at the provider; return the address of the redirect."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert (query["response_type"], query["code_challenge_method"]) == ("code", "S256")
         self.challenges["c0de"] = query["code_challenge"]
@@ -104,7 +104,7 @@ def application(service: Service, **more: Any) -> OAuthSettings:
 
 
 @pytest.mark.parametrize("provider", sorted(PROVIDERS))
-async def test_somebody_connects_an_account_and_it_is_renewed(service: Service, provider: str) -> None:
+async def test_an_account_is_connected_and_renewed(service: Service, provider: str) -> None:
     settings = application(service)
     connecting = Connecting(provider, settings, "http://127.0.0.1:1/callback")
     assert connecting.url.startswith(f"{PROVIDERS[provider].authorize_url}?")
@@ -113,13 +113,13 @@ async def test_somebody_connects_an_account_and_it_is_renewed(service: Service, 
     assert account.values == {PROVIDERS[provider].variable: "t0ken-1-of-the-test"}
     assert (account.expires_at, account.ends_soon(NOW), account.ends_soon(NOW + 3_550)) == (NOW + 3_600, False, True)
     assert "t0ken" not in repr(account)
-    # Where the browser was sent back to leads nowhere a second time.
+    # The redirect is not accepted a second time.
     asked = len(service.asked)
     with pytest.raises(OAuthFailed):
         await connecting.account(f"/callback?{urlencode({'code': 'c0de', 'state': _state(connecting)})}", NOW)
     del service.asked[asked:], service.authorizations[asked:]
-    anew = await renew_token(provider, settings, account, NOW)
-    assert anew.values == {PROVIDERS[provider].variable: "t0ken-2-of-the-test"}
+    renewed = await renew_token(provider, settings, account, NOW)
+    assert renewed.values == {PROVIDERS[provider].variable: "t0ken-2-of-the-test"}
     secret = base64.b64encode(f"app:{SECRET}".encode()).decode()
     if PROVIDERS[provider].in_header:
         assert service.authorizations == [f"Basic {secret}"] * 2
@@ -131,7 +131,7 @@ def _state(connecting: Connecting) -> str:
     return parse_qs(urlsplit(connecting.url).query)["state"][0]
 
 
-async def test_what_comes_back_otherwise_connects_nothing(service: Service) -> None:
+async def test_an_invalid_callback_connects_no_account(service: Service) -> None:
     connecting = Connecting("github", application(service), "http://127.0.0.1:1/callback")
     back = service.allow(connecting.url)
     other = Connecting("github", application(service), "http://127.0.0.1:1/callback")
@@ -139,7 +139,7 @@ async def test_what_comes_back_otherwise_connects_nothing(service: Service) -> N
     for odd in ("", "x", back.replace(state, "x"), f"/callback?state={state}&error=access_denied"):
         with pytest.raises(OAuthFailed):
             await connecting.account(odd, NOW)
-    # A code that was stolen is worth nothing without what it was asked for with.
+    # A stolen code is worthless without the verifier of its request.
     stolen = parse_qs(urlsplit(other.url).query)["state"][0]
     with pytest.raises(OAuthFailed) as caught:
         await other.account(f"/callback?{urlencode({'code': 'c0de', 'state': stolen})}", NOW)
@@ -151,7 +151,9 @@ async def test_what_comes_back_otherwise_connects_nothing(service: Service) -> N
     ("says", "refused"),
     [((500, b"{}"), False), ((200, b"<html>"), False), ((200, b'{"ok": false, "error": "bad_code"}'), True)],
 )
-async def test_a_provider_that_gives_nothing(service: Service, says: tuple[int, bytes], refused: bool) -> None:
+async def test_a_failed_renewal_reports_whether_the_provider_refused_it(
+    service: Service, says: tuple[int, bytes], refused: bool
+) -> None:
     service.says = says
     with pytest.raises(OAuthFailed) as caught:
         await renew_token("slack", application(service), Account({}, "first-renewal"), NOW)
@@ -168,7 +170,7 @@ async def test_a_provider_that_gives_nothing(service: Service, says: tuple[int, 
         '{"slack": {"client_id": "x", "token_url": "http://x"}}',
     ],
 )
-def test_what_is_no_application_is_told(given: str, tmp_path: Path) -> None:
+def test_an_invalid_oauth_application_is_refused(given: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid):
         load(env={"CALLBOARD_OAUTH": given}, cwd=tmp_path)
 
@@ -209,7 +211,7 @@ async def test_an_account_is_renewed_before_it_ends_and_once(connection: Connect
     async with anyio.create_task_group() as tasks:
         for wallet in (*wallets, *wallets):
             tasks.start_soon(look, wallet)
-    # Two workers at once: one renews it, and the other has what there is until then.
+    # Of two workers at once, one renews the token and the other uses the old one until then.
     assert {one["GITHUB_TOKEN"] for one in found} <= {"t0ken-0-of-the-test", "t0ken-1-of-the-test"}
     assert service.tokens == 1
     assert await wallets[1].account("acme", "ada", "github") == {"GITHUB_TOKEN": "t0ken-1-of-the-test"}
@@ -229,11 +231,11 @@ async def test_an_account_that_is_removed_while_it_is_renewed_stays_so(
     await kept.put(ring, "github", "ada", first, dt.datetime.fromtimestamp(NOW, dt.UTC))
     wallet = AccountLookup(connection.log, lambda: ring, 1, {"github": application(service)}, lambda: NOW)
 
-    async def meanwhile(*given: Any) -> Account:
+    async def renew_after_removal(*given: Any) -> Account:
         await kept.remove("github", "ada")
         return await renew_token(*given)
 
-    monkeypatch.setattr(oauth, "renew_token", meanwhile)
+    monkeypatch.setattr(oauth, "renew_token", renew_after_removal)
     assert await wallet.account("acme", "ada", "github") is None
     assert (service.tokens, await kept.all()) == (1, [])
 
@@ -247,7 +249,7 @@ def configured(service: Service, **more: Any) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("own_servers")
-def test_a_browser_comes_back_to_this_machine(service: Service, tmp_path: Path) -> None:
+def test_the_callback_of_a_browser_connects_an_account(service: Service, tmp_path: Path) -> None:
     place = Place(tmp_path)
     words = ("credentials", "connect", "github", "--user", "ada", "--json")
     with place.process(*words, env=configured(service)) as process:
@@ -263,7 +265,7 @@ def test_a_browser_comes_back_to_this_machine(service: Service, tmp_path: Path) 
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
 
-def test_what_is_pasted_has_to_be_ours(service: Service, tmp_path: Path) -> None:
+def test_a_pasted_callback_with_another_state_is_refused(service: Service, tmp_path: Path) -> None:
     place = Place(tmp_path)
     env = configured(service, redirect_url="https://example.com/back")
     done = place.here("credentials", "connect", "github", env=env, said="https://example.com/back?code=x&state=y\n")
@@ -271,7 +273,7 @@ def test_what_is_pasted_has_to_be_ours(service: Service, tmp_path: Path) -> None
     assert place.here("credentials", "connect", "slack", env=env).exit_code == 2
 
 
-async def test_where_a_missing_token_leads_a_page_says_how_to_connect() -> None:
+async def test_the_page_of_a_missing_token_names_the_connect_command() -> None:
     assert set(CONNECTED) == set(PROVIDERS)
     app = Starlette(routes=[Route(CONNECT, connecting_page)])
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:

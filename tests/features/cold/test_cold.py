@@ -1,4 +1,4 @@
-"""The rule of cold storage: which runs it selects, and the commands that apply it and take it back."""
+"""The rule of cold storage: which runs it selects, and the commands that move and restore them."""
 
 import datetime as dt
 import shutil
@@ -58,7 +58,7 @@ async def test_the_oldest_are_selected_while_the_stream_is_too_large(tmp_path: P
         ({"after": "1d", "every": "0s"}, "every"),
     ],
 )
-def test_a_rule_that_says_nothing_is_refused(tmp_path: Path, cold: dict[str, object], expected: str) -> None:
+def test_an_invalid_cold_storage_rule_is_refused(tmp_path: Path, cold: dict[str, object], expected: str) -> None:
     with pytest.raises(ConfigInvalid, match=expected):
         config(tmp_path, **cold)
 

@@ -1,4 +1,4 @@
-"""The index of runs: it says what the rows say, goes on where it was left, and is made anew when it is of no use."""
+"""The index of runs: it equals the rows, resumes after a restart, and is rebuilt when it is unusable."""
 
 import datetime as dt
 import json
@@ -95,7 +95,7 @@ def found(index: RunIndex, question: str, **more: Any) -> list[int]:
     return [int(row.run.removeprefix("Run-")) for row in rows]
 
 
-# -- it says what the rows say -----------------------------------------------------------------------------------------
+# -- queries --------------------------------------------------------------------------------------------------------
 
 LOGS = [
     run_log(
@@ -118,7 +118,7 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def holds(test: Where, row: RunRow) -> bool:
-    """What a question says of a row, by another way than SQL."""
+    """Evaluate a query for a row without SQL."""
     match test:
         case Not(inner):
             return not holds(inner, row)
@@ -149,7 +149,7 @@ def holds(test: Where, row: RunRow) -> bool:
 
 
 def is_value(have: Any, op: str, value: Any) -> bool:
-    """Whether a value of an attribute is what is asked for."""
+    """Whether a value of an attribute matches."""
     number = isinstance(have, int | float) and not isinstance(have, bool)
     text = have if isinstance(have, str) else json.dumps(have)
     if op == "~":
@@ -194,7 +194,7 @@ def index() -> Iterator[RunIndex]:
 
 @given(question=questions())
 @settings(max_examples=150)
-def test_every_question_finds_the_rows_that_it_holds_for(index: RunIndex, question: str) -> None:
+def test_every_query_finds_the_matching_rows(index: RunIndex, question: str) -> None:
     tree = where(question, STATUSES, NOW)
     expected = [row for row in ROWS if holds(tree, row)]
     assert index.select(tree, 100) == expected
@@ -211,10 +211,10 @@ def test_texts_are_found_by_their_words(index: RunIndex) -> None:
     assert found(index, "input~'order 7'") == [7]
     assert found(index, "output~'order'") == []
     assert found(index, "output~'is well' and not output~8") == [10, 5, 4, 2, 1]
-    assert found(index, "text~'\"* OR NEAR('") == [], "what is typed is words, and no query of SQLite's"
+    assert found(index, "text~'\"* OR NEAR('") == [], "a search term is not a query of SQLite"
 
 
-def test_a_page_begins_behind_a_run(index: RunIndex) -> None:
+def test_a_page_begins_after_the_given_run(index: RunIndex) -> None:
     assert found(index, "", before="Run-3") == [2, 1, 0]
     assert [row.run for row in index.select(Both(()), 2)] == ["Run-11", "Run-10"]
     with pytest.raises(KeyError):
@@ -280,7 +280,7 @@ def test_the_values_that_runs_have_are_listed_the_most_frequent_first(index: Run
     assert [one.value for one in index.values("language", 10)] == list({row.language for row in ROWS})
 
 
-def test_what_was_typed_is_looked_for_in_names_and_texts(index: RunIndex) -> None:
+def test_a_search_term_is_looked_for_in_names_and_texts(index: RunIndex) -> None:
     def typed(text: str) -> list[str]:
         return [row.run for row in index.select(Term("any", "~", text), 100)]
 
@@ -290,10 +290,10 @@ def test_what_was_typed_is_looked_for_in_names_and_texts(index: RunIndex) -> Non
     assert typed("-") == [row.run for row in ROWS]
 
 
-# -- it is grown event by event ----------------------------------------------------------------------------------------
+# -- growth ------------------------------------------------------------------------------------------------------------
 
 
-def test_grown_event_by_event_it_is_the_same(tmp_path: Path) -> None:
+def test_an_index_built_event_by_event_equals_the_rows(tmp_path: Path) -> None:
     index = RunIndex(tmp_path / "i.sqlite", "stream", 100)
     for one in taken(LOGS):
         index.take([one], one.sequence)
@@ -303,7 +303,7 @@ def test_grown_event_by_event_it_is_the_same(tmp_path: Path) -> None:
     assert index.versions() == {"ab" * 32: len(LOGS)}
 
 
-def test_only_the_newest_are_kept_and_a_run_that_begins_anew_is_one() -> None:
+def test_only_the_newest_runs_are_kept_and_a_restarted_run_is_the_newest() -> None:
     index = indexed([*LOGS[:6], LOGS[2]], runs_max=4)
     assert [row.run for row in index.rows()] == ["Run-2", "Run-5", "Run-4", "Run-3"]
     assert index.count == 4
@@ -311,7 +311,7 @@ def test_only_the_newest_are_kept_and_a_run_that_begins_anew_is_one() -> None:
     assert found(index, "tag.customer=c2") == [2]
 
 
-def test_how_a_run_at_work_stands_is_told_until_its_next_event() -> None:
+def test_a_live_status_is_replaced_by_the_next_event() -> None:
     log = Log("Run-1").started()
     index = indexed([log])
     assert index.at_work() == ["Run-1"]
@@ -325,10 +325,10 @@ def test_how_a_run_at_work_stands_is_told_until_its_next_event() -> None:
     assert found(index, "status=completed and not status=running") == [1]
 
 
-# -- it goes on where it was left --------------------------------------------------------------------------------------
+# -- files and restarts -----------------------------------------------------------------------------------------------
 
 
-def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
+def test_an_index_file_is_reused_only_for_its_stream_and_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "i.sqlite"
@@ -352,8 +352,8 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
     damaged.close()
 
 
-def test_what_is_folded_into_it_has_a_version() -> None:
-    """Whoever changes what a row or a table holds makes indexes anew, by another version."""
+def test_a_changed_index_schema_needs_a_new_version() -> None:
+    """A change of a row or a table needs a new version, with which indexes are rebuilt."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, EventTexts.__struct_fields__, index_store.SCHEMA))
     assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (14, "ba2f0915d4e0")
 
@@ -366,7 +366,7 @@ def test_forks_of_a_run_are_found() -> None:
     assert found(index, "not origin~run") == [1, 0]
 
 
-def test_what_could_not_be_written_whole_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_fails_is_not_written_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     index = indexed(LOGS[:3])
 
     def fails(_self: RunIndex, _changed: Any) -> None:
@@ -384,7 +384,7 @@ def test_what_could_not_be_written_whole_is_not_written(monkeypatch: pytest.Monk
     assert index.count == 6
 
 
-def test_one_process_keeps_a_file_and_others_share_it_if_they_can_read_it(tmp_path: Path) -> None:
+def test_one_process_writes_an_index_file_and_readers_share_it(tmp_path: Path) -> None:
     def yes(_path: Path) -> bool:
         return True
 
@@ -459,7 +459,7 @@ async def test_a_restart_reads_only_what_is_new_and_a_purge_is_noticed(tmp_path:
 
 
 @pytest.mark.usefixtures("own_servers")
-async def test_a_store_that_was_put_back_is_read_again(tmp_path: Path) -> None:
+async def test_a_restored_store_is_indexed_again(tmp_path: Path) -> None:
     folder, nats, backup = tmp_path / "index", tmp_path / "nats", tmp_path / "backup"
     async with standing(tmp_path) as connection:
         await put(connection, *LOGS[:2])
@@ -477,7 +477,7 @@ async def test_a_store_that_was_put_back_is_read_again(tmp_path: Path) -> None:
             assert await runs_of(index) == ["Run-5", "Run-1", "Run-0"]
 
 
-async def test_the_index_of_another_store_is_not_believed(tmp_path: Path) -> None:
+async def test_the_index_of_another_store_is_not_used(tmp_path: Path) -> None:
     async with standing(tmp_path / "one") as one:
         await put(one, *LOGS[:2])
         async with following(one, tmp_path / "index") as index:
@@ -486,7 +486,7 @@ async def test_the_index_of_another_store_is_not_believed(tmp_path: Path) -> Non
         assert await runs_of(index) == []
 
 
-async def test_a_text_that_stands_beside_its_event_is_found_and_few_are_at_hand_at_once(
+async def test_a_text_stored_outside_its_event_is_found_within_the_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -510,7 +510,7 @@ async def test_a_text_that_stands_beside_its_event_is_found_and_few_are_at_hand_
     assert INLINE_BYTES_MAX < max(sizes) < 2 * INLINE_BYTES_MAX
 
 
-async def test_an_index_that_breaks_is_made_anew(tmp_path: Path) -> None:
+async def test_a_broken_index_is_rebuilt(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     async with standing(tmp_path) as connection:
         await put(connection, *LOGS[:2])
@@ -568,9 +568,7 @@ async def test_without_an_index_the_newest_runs_are_read_from_the_end(
         assert await until_enough(runs, select, lambda _rows: False) is None
 
 
-async def test_a_page_does_not_wait_for_an_index_that_is_far_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_does_not_wait_for_an_index_that_lags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(_self: IndexFollower) -> None:
         await anyio.sleep_forever()
 
@@ -591,7 +589,7 @@ async def test_a_page_does_not_wait_for_an_index_that_is_far_behind(
         tasks.cancel_scope.cancel()
 
 
-# -- whoever asks ------------------------------------------------------------------------------------------------------
+# -- callers -----------------------------------------------------------------------------------------------------------
 
 
 def test_runs_are_found_at_the_command_line(tmp_path: Path) -> None:
@@ -616,7 +614,7 @@ def test_runs_are_found_at_the_command_line(tmp_path: Path) -> None:
     assert place.here("run", *args, "--tag", "1=x").exit_code == 1
 
 
-async def test_runs_are_found_by_what_stands_in_them(connection: Connection, caller: Caller) -> None:
+async def test_runs_are_found_by_their_attributes(connection: Connection, caller: Caller) -> None:
     paths = {"who": "input.who", "found": "output.sum"}
     registered = {"source": SOURCE, "name": "counted", "attributes": paths}
     assert (await caller.ask("definition", registered))["name"] == "counted"
@@ -627,7 +625,7 @@ async def test_runs_are_found_by_what_stands_in_them(connection: Connection, cal
     for who, total in (("ada", 4), ("grace", 40)):
         script = {"turns": {"a": [{"data": {}}], "b": [{"data": {"sum": total}}]}}
         runs.append(await caller.finished(definition={"name": "counted"}, input={"who": who}, script=script))
-    # Given with a start, too; and a fork has its origin's.
+    # A start can give attributes, and a fork has those of its origin.
     own = {"attributes": {"who": "output.found"}, "input": {"who": "ada"}}
     runs.append(await caller.finished(definition={"name": "counted"}, **own))
     fork = (await caller.ask("fork", {"run_id": runs[1], "from": "b"}))["run_id"]

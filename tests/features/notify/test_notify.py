@@ -1,4 +1,4 @@
-"""Notices: people and programs are told what the rules say; once each, whoever dies, and no run waits for it."""
+"""Notices: each rule sends one notice per event, also after a crash, and no run waits for it."""
 
 import datetime as dt
 import json
@@ -59,7 +59,7 @@ def configured(home: Path, rules: dict[str, Any], env: dict[str, str] | None = N
 async def deployment(
     home: Path, rules: dict[str, Any], env: dict[str, str] | None = None, **settings: Any
 ) -> AsyncGenerator[Connection]:
-    """A worker that carries rules out."""
+    """A deployment whose worker applies the rules."""
     async with (
         open_connection(configured(home, rules, env, **settings), "test") as connection,
         open_worker(connection, env=env or {}),
@@ -81,7 +81,7 @@ async def ended(connection: Connection, run: str) -> None:
                 return
 
 
-async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_path: Path, inbox: Receiver) -> None:
+async def test_a_signed_webhook_is_sent_once_for_a_failure(tmp_path: Path, inbox: Receiver) -> None:
     rules: dict[str, Any] = {"failures": {"on": "failed", "webhook": "${HOOK}", "secret": SECRET}}
     env = {"HOOK": f"{inbox.url}/failures"}
     async with deployment(tmp_path, rules, env, http_url="https://board.example.com/") as connection:
@@ -101,7 +101,7 @@ async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_pa
     assert said["error"]["code"] == "workflow.node_failed"
     assert said["text"].startswith("w failed: workflow.node_failed: ")
     assert said["link"] == "https://board.example.com/t/default/runs/bad"
-    # What happened before a rule was there is not told, nor what was told before.
+    # A new rule sends no notices of earlier events, and no notice is sent twice.
     rules["ends"] = {"on": ["completed", "failed"], "webhook": f"{inbox.url}/ends"}
     async with deployment(tmp_path, rules, env) as connection:
         await started(connection, FINE, "later")
@@ -110,7 +110,7 @@ async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_pa
     assert len(inbox.at("/failures")) == 1
 
 
-async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Receiver) -> None:
+async def test_a_rule_selects_runs_by_its_query(tmp_path: Path, inbox: Receiver) -> None:
     rules = {
         "acme": {"on": "completed", "where": "tag.customer=acme and tokens<100", "webhook": f"{inbox.url}/acme"},
         "others": {"on": "completed", "where": "not tag.customer=acme", "webhook": f"{inbox.url}/others"},
@@ -143,7 +143,7 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
     assert {one.said["run"] for one in inbox.at("/others")} == {"plain", "asks"}
 
 
-async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(tmp_path: Path, inbox: Receiver) -> None:
+async def test_a_notice_of_a_long_wait_is_sent_once_and_none_after_an_answer(tmp_path: Path, inbox: Receiver) -> None:
     rules = {
         "slow": {"on": "waiting", "longer_than": "1500ms", "webhook": f"{inbox.url}/slow"},
         "at-once": {"on": "waiting", "longer_than": "0s", "webhook": f"{inbox.url}/at-once"},
@@ -158,14 +158,14 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
         await ended(connection, "answered")
         await until(lambda: len(inbox.at("/slow")) == 1)
         await started(connection, question, "third", ends=False)
-    # Whoever carries it on knows what was told, and what still waits.
+    # The next process knows the notices that were sent and the questions that wait.
     async with deployment(tmp_path, rules):
         await until(lambda: len(inbox.at("/slow")) == 2)
     assert [one.said["run"] for one in inbox.at("/slow")] == ["open", "third"]
     assert inbox.at("/slow")[0].said["text"].endswith(" has waited longer than 1500ms for an answer: Ship it?")
 
 
-async def test_of_several_workers_one_tells(tmp_path: Path, inbox: Receiver) -> None:
+async def test_one_of_several_workers_sends_a_notice(tmp_path: Path, inbox: Receiver) -> None:
     rules = {"ends": {"on": "completed", "webhook": inbox.url}}
     runs = [f"run-{number}" for number in range(8)]
     async with deployment(tmp_path, rules) as connection:
@@ -178,7 +178,7 @@ async def test_of_several_workers_one_tells(tmp_path: Path, inbox: Receiver) -> 
     assert sorted(one.said["run"] for one in inbox.posted) == runs
 
 
-async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, inbox: Receiver) -> None:
+async def test_a_notice_of_an_encrypted_run_contains_no_content(tmp_path: Path, inbox: Receiver) -> None:
     rules = {
         "failures": {"on": "failed", "where": "definition=w", "webhook": inbox.url},
         "waits": {"on": "waiting", "longer_than": "0s", "webhook": inbox.url},
@@ -196,7 +196,7 @@ async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, 
     assert told["asks"]["text"].endswith("for an answer: (encrypted)")
 
 
-async def test_a_budget_that_is_used_up_is_told_of(tmp_path: Path, inbox: Receiver) -> None:
+async def test_a_notice_is_sent_when_a_budget_is_used_up(tmp_path: Path, inbox: Receiver) -> None:
     rules = {"budget": {"on": "budget", "webhook": inbox.url}}
     two = json.dumps(document({"a": {}, "b": {}}, [("a", "b")]))
     script = {"turns": {"a": [{"text": "done"}], "b": [{"text": "done"}]}}
@@ -213,7 +213,7 @@ async def test_a_budget_that_is_used_up_is_told_of(tmp_path: Path, inbox: Receiv
     assert told["encrypted"] == "w is cancelled: (encrypted)"
 
 
-async def test_who_does_not_take_a_notice_gets_it_again_and_keeps_nobody_waiting(
+async def test_a_failed_notice_is_retried_and_delays_no_other_receiver(
     tmp_path: Path, inbox: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notice_sender, "TRIES_MAX", 3)
@@ -231,12 +231,12 @@ async def test_who_does_not_take_a_notice_gets_it_again_and_keeps_nobody_waiting
             await until(lambda: len(inbox.posted) == 5)
             assert [one.said["run"] for one in inbox.posted] == ["given-up"] * 3 + ["taken"] * 2
             assert len({one.said["id"] for one in inbox.posted}) == 2
-            # All this time the other one has been asked, and has not answered.
+            # The slow receiver has got its request and has not answered yet.
             assert len(slow.posted) >= 1
             slow.goes_on.set()
 
 
-async def test_people_are_told_by_slack_and_by_mail(tmp_path: Path, inbox: Receiver) -> None:
+async def test_notices_are_sent_by_slack_and_by_mail(tmp_path: Path, inbox: Receiver) -> None:
     with mail_server() as mails:
         rules = {
             "slack": {"on": "failed", "slack": "${OPS}"},
@@ -256,7 +256,7 @@ async def test_people_are_told_by_slack_and_by_mail(tmp_path: Path, inbox: Recei
     assert inbox.posted[0].said["text"].startswith("a&lt;b failed: workflow.node_failed")
 
 
-def test_a_notice_outlives_whoever_was_sending_it(tmp_path: Path, inbox: Receiver) -> None:
+def test_a_notice_is_sent_again_after_its_sender_is_killed(tmp_path: Path, inbox: Receiver) -> None:
     """The process is killed while the receiver has the request and has not answered; another one sends it again."""
     place = Place(tmp_path)
     place.write("callboard.toml", f'ack_wait_s = 1\n[notify.ends]\non = "completed"\nwebhook = "{inbox.url}"\n')
@@ -275,7 +275,7 @@ def test_a_notice_outlives_whoever_was_sending_it(tmp_path: Path, inbox: Receive
     assert len(set(told)) == 2
 
 
-def test_a_rule_is_tried_before_it_stands(tmp_path: Path, inbox: Receiver) -> None:
+def test_a_rule_is_previewed_and_tested(tmp_path: Path, inbox: Receiver) -> None:
     place = Place(tmp_path)
     args = place.one({"error": "overloaded"})
     assert place.here("run", *args, "--run-id", "before").exit_code == exits.FAILED
@@ -323,9 +323,7 @@ def test_a_rule_without_its_variable_names_it(tmp_path: Path) -> None:
         ({"on": "failed", "email": "a@b", "secret": "s3cret-s3cret"}, "secret requires a webhook"),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_said_without_what_is_secret(
-    rule: dict[str, Any], wrong: str, tmp_path: Path
-) -> None:
+def test_the_error_of_an_invalid_rule_contains_no_secret(rule: dict[str, Any], wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         configured(tmp_path, {"mine": rule})
     told = [str(problem) for problem in refused.value.problems]
@@ -333,16 +331,14 @@ def test_what_is_wrong_with_a_rule_is_said_without_what_is_secret(
     assert "s3cret" not in str(told)
 
 
-def test_a_rule_whose_address_is_not_set_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_rule_without_its_address_is_skipped_with_a_warning(tmp_path: Path) -> None:
     config = configured(tmp_path, {"mine": {"on": "failed", "slack": "${OPS}"}})
     assert not config.notify["mine"].complete
     assert config.warnings[0].message == "notify.mine sends no notices: OPS is not set"
     assert {name: value for name, value, _ in config.explain()}["notify"] == "mine=failed to slack"
 
 
-async def test_a_scheduled_start_that_is_rejected_is_told_of_and_another_is_answered(
-    tmp_path: Path, inbox: Receiver
-) -> None:
+async def test_a_notice_is_sent_only_for_a_rejected_start_of_a_schedule(tmp_path: Path, inbox: Receiver) -> None:
     rules = {"rejected": {"on": ["failed", "rejected"], "webhook": inbox.url}}
     message = {"definition": FINE["definition"], "scheduled": {"schedule": "nightly", "due": "2099-01-01T00:00:00Z"}}
     async with deployment(tmp_path, rules) as connection:
@@ -365,6 +361,6 @@ async def test_a_scheduled_start_that_is_rejected_is_told_of_and_another_is_answ
     assert said["text"].startswith("schedule nightly: the start of nightly-1 was rejected: model.none: ")
 
 
-def test_a_rule_on_rejected_starts_asks_nothing_about_runs(tmp_path: Path) -> None:
+def test_a_rule_on_rejected_starts_with_a_query_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="rejected starts, which are not runs"):
         configured(tmp_path, {"r": {"on": "rejected", "where": "definition=w", "webhook": "http://x.example"}})

@@ -1,4 +1,4 @@
-"""Judging notices: what is read of runs at once is bounded, in events, bytes and runs, and nothing is left out."""
+"""Evaluating rules: reads are bounded in events, bytes and runs, and every run is evaluated."""
 
 import datetime as dt
 from typing import Any
@@ -22,8 +22,8 @@ LATER = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
 EVENTS = 40
 
 
-class NotedLog(MemoryLog):
-    """Notes what is read at once, and by how many side by side."""
+class CountingLog(MemoryLog):
+    """Records the bytes of each read and the number of concurrent reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ class NotedLog(MemoryLog):
         self.reading = 0
         self.reading_most = 0
 
-    def without_keys(self) -> "NotedLog":
-        return self  # nothing is encrypted here
+    def without_keys(self) -> "CountingLog":
+        return self  # this log has no encryption
 
     async def read(
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
@@ -76,11 +76,11 @@ def progress(count: int, size: int) -> list[Payload]:
     return [NodeProgress("a", str(n) + "y" * size) for n in range(count)]
 
 
-async def test_a_long_run_is_read_in_pages_and_its_large_values_where_they_count(
+async def test_a_long_run_is_read_in_pages_with_only_the_large_values_that_a_rule_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rule_evaluation, "PAGE_BYTES", 50_000)
-    log = NotedLog()
+    log = CountingLog()
     long = progress(EVENTS, 10_000)
     large = [NodeProgress("a", "found", data=LARGE)] * 3
     end = await recorded(log, "ends", *long, *large, RunEnd("failed", output={"words": f"needle {LARGE}"}))
@@ -92,7 +92,7 @@ async def test_a_long_run_is_read_in_pages_and_its_large_values_where_they_count
     assert log.values == 2, "that of the end, once for each question"
     assert max(log.pages) < 2 * 50_000
     assert len(log.pages) > EVENTS * 10_000 / (2 * 50_000)
-    # What is open stays open, however many pages there are behind it.
+    # A pause is found after any number of pages.
     waits = await recorded(log, "waits", *long, RunPaused("command", message="for ever"))
     slow = judge(log, on="waiting", longer_than="1s")
     told = await slow.judge(waits, LATER)
@@ -100,9 +100,9 @@ async def test_a_long_run_is_read_in_pages_and_its_large_values_where_they_count
     assert told.run == "waits"
 
 
-async def test_no_more_are_judged_at_once_than_there_are_turns_and_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_runs_are_evaluated_within_the_concurrency_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_evaluation, "PAGE_EVENTS", 5)
-    log = NotedLog()
+    log = CountingLog()
     ends = [await recorded(log, f"r{i}", *progress(20, 10), RunEnd("failed")) for i in range(8)]
     one, told = judge(log, turns=2, on="failed", where="tag.customer=acme"), list[str]()
 

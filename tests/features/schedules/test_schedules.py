@@ -1,4 +1,4 @@
-"""Schedules on a real server: one start for each due time, whatever comes twice, too late, or in between."""
+"""Schedules on a real server: one start for each due time, despite duplicates, delays and concurrent changes."""
 
 import datetime as dt
 import json
@@ -40,7 +40,7 @@ from tests.support.workflows import document
 PATIENCE_S = 30.0
 ACK_WAIT_S = 30.0
 NOW = dt.datetime(2099, 1, 1, 12, 30, tzinfo=dt.UTC)
-"""So far ahead that no clock of the server goes off by itself."""
+"""Far in the future, so that the server publishes no tick of its schedules."""
 
 START: dict[str, Any] = {
     "definition": {"source": json.dumps(document({"a": {}}, []))},
@@ -63,8 +63,8 @@ async def log(tmp_path: Path) -> AsyncIterator[JetStreamLog]:
         yield await open_log(nc, Subjects(), partitions=4)
 
 
-class Bench:
-    """A keeper whose clock stands still, and whatever it has published."""
+class PublisherBench:
+    """A schedule publisher with a fixed clock, and the messages that it has published."""
 
     def __init__(self, log: JetStreamLog) -> None:
         self.log = log
@@ -77,7 +77,7 @@ class Bench:
         assert not isinstance(added, list), added
 
     async def tick(self, due: dt.datetime, **members: Any) -> None:
-        """Say what the server's clock would."""
+        """Publish a tick as the server does."""
         kept = await self.store.get("acme", "hourly")
         assert kept is not None
         tick = Tick(kept.schedule.version, due, **members)
@@ -88,9 +88,9 @@ class Bench:
         self.said_last = await self.log.publish(said)
 
     async def clock(self) -> Tick:
-        """Wait until everything that was said is done with; return what the clock is set to."""
+        """Wait until all ticks are processed; return the next tick."""
         with anyio.fail_after(PATIENCE_S):
-            while await ack_floor(self.log.requests, self.log.stream, QUEUE) < self.said_last:  # noqa: ASYNC110  nobody tells
+            while await ack_floor(self.log.requests, self.log.stream, QUEUE) < self.said_last:  # noqa: ASYNC110  no event reports it
                 await anyio.sleep(0.01)
         kept = await self.store.get("acme", "hourly")
         assert kept is not None
@@ -111,29 +111,29 @@ class Bench:
         return [one["run_id"].removeprefix("hourly-20990101T").removesuffix("0000Z") for one in said]
 
     async def at_work(self, run: str, event_type: str = "run.start", **payload: Any) -> None:
-        """Have a run at some event."""
+        """Append an event to a run."""
         event = {"type": event_type, "run": run, "n": 1, "epoch": 1, "v": 1, "time": NOW, "path": "", "definition": "d"}
         data = msgspec.json.encode({**event, "payload": payload})
         await self.log.put(RunRef("acme", run), [Entry(1, 1, event_type, "d", "w.1.1", data)], 0)
 
 
 @asynccontextmanager
-async def keeping(log: JetStreamLog, now: dt.datetime = NOW) -> AsyncGenerator[Bench]:
+async def publishing(log: JetStreamLog, now: dt.datetime = NOW) -> AsyncGenerator[PublisherBench]:
     outbox = Outbox(log.nc)
     await ensure_consumer(log.requests, log.stream, QUEUE, [log.subjects.ticks()], ACK_WAIT_S)
-    keeper = SchedulePublisher(log, outbox, ack_wait_s=ACK_WAIT_S, now=lambda: now)
+    publisher = SchedulePublisher(log, outbox, ack_wait_s=ACK_WAIT_S, now=lambda: now)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outbox.run)
-        tasks.start_soon(keeper.run)
-        yield Bench(log)
+        tasks.start_soon(publisher.run)
+        yield PublisherBench(log)
         tasks.cancel_scope.cancel()
 
 
-# -- what is due ------------------------------------------------------------------------------------------------------
+# -- due times --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_due_time_starts_a_run_of_its_own_and_sets_the_clock(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12)) as bench:
+async def test_a_due_time_starts_a_run_and_sets_the_clock(log: JetStreamLog) -> None:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly(due_field="at"))
         await bench.tick(hour(12))
         tick = await bench.clock()
@@ -149,7 +149,7 @@ async def test_a_due_time_starts_a_run_of_its_own_and_sets_the_clock(log: JetStr
 
 
 async def test_a_tick_that_comes_twice_starts_the_same_run(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12)) as bench:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         await bench.tick(hour(12))
         await bench.tick(hour(12))
@@ -160,40 +160,38 @@ async def test_a_tick_that_comes_twice_starts_the_same_run(log: JetStreamLog) ->
 @pytest.mark.parametrize(
     ("catch_up", "made_up"), [(0, []), (1, ["12"]), (2, ["11", "12"]), (9, ["09", "10", "11", "12"])]
 )
-async def test_of_what_was_missed_the_latest_is_made_up_for(
-    log: JetStreamLog, catch_up: int, made_up: list[str]
-) -> None:
-    async with keeping(log) as bench:
+async def test_the_latest_missed_due_times_are_caught_up(log: JetStreamLog, catch_up: int, made_up: list[str]) -> None:
+    async with publishing(log) as bench:
         await bench.add(hourly(catch_up=catch_up, overlap="allow"))
         await bench.tick(hour(9))
         assert (await bench.clock()).due == hour(13)
         assert await bench.started() == made_up
 
 
-async def test_what_is_on_time_is_started_besides_what_was_missed(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12) + dt.timedelta(seconds=20)) as bench:
+async def test_a_punctual_run_is_started_besides_the_missed_ones(log: JetStreamLog) -> None:
+    async with publishing(log, hour(12) + dt.timedelta(seconds=20)) as bench:
         await bench.add(hourly(catch_up=1, overlap="allow"))
         await bench.tick(hour(9))
         await bench.clock()
         assert await bench.started() == ["11", "12"]
 
 
-async def test_whatever_is_less_than_a_minute_late_is_on_time(log: JetStreamLog) -> None:
+async def test_a_run_less_than_a_minute_late_is_punctual(log: JetStreamLog) -> None:
     now = hour(12) + dt.timedelta(seconds=75)
-    async with keeping(log, now) as bench:
+    async with publishing(log, now) as bench:
         wanted = Schedule("hourly", Timetable(every_s=10.0), START, catch_up=1, overlap="allow")
         await bench.add(wanted)
         await bench.tick(hour(12))
         await bench.clock()
         said = await bench.said(log.subjects.start("acme"))
-    # From 12:00:15 on, and of the two before them the later.
+    # From 12:00:15 on, and the latest missed one.
     assert [one["run_id"][-7:-1] for one in said] == [f"1200{s}" for s in (10, 20, 30, 40, 50)] + ["120100", "120110"]
 
 
-async def test_what_is_put_off_beyond_now_waits(log: JetStreamLog) -> None:
+async def test_a_due_time_delayed_into_the_future_waits(log: JetStreamLog) -> None:
     table = Timetable(every_s=10.0, jitter_s=30.0)
     first = hour(12)
-    async with keeping(log, table.put_off(first, "hourly")) as bench:
+    async with publishing(log, table.put_off(first, "hourly")) as bench:
         await bench.add(Schedule("hourly", table, START, overlap="allow"))
         await bench.tick(first)
         tick = await bench.clock()
@@ -205,8 +203,8 @@ async def test_what_is_put_off_beyond_now_waits(log: JetStreamLog) -> None:
 
 
 async def test_a_tick_before_its_time_counts(log: JetStreamLog) -> None:
-    """The server's clock says what the time is."""
-    async with keeping(log, hour(12) - dt.timedelta(seconds=5)) as bench:
+    """The clock of the server counts."""
+    async with publishing(log, hour(12) - dt.timedelta(seconds=5)) as bench:
         await bench.add(hourly())
         await bench.tick(hour(12))
         assert (await bench.clock()).due == hour(13)
@@ -227,10 +225,10 @@ BEFORE = "hourly-20990101T110000Z"
         ("allow", ["12"], hour(13), 0, 0),
     ],
 )
-async def test_what_becomes_of_a_run_that_is_due_while_the_one_before_goes_on(
+async def test_the_overlap_rule_decides_about_a_due_run_while_the_previous_one_runs(
     log: JetStreamLog, overlap: Overlap, started: list[str], due: dt.datetime, cancelled: int, skipped: int
 ) -> None:
-    async with keeping(log, hour(12)) as bench:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly(overlap=overlap))
         await bench.at_work(BEFORE)
         await bench.tick(hour(12), last=BEFORE)
@@ -252,10 +250,10 @@ async def test_what_becomes_of_a_run_that_is_due_while_the_one_before_goes_on(
         ),
     ],
 )
-async def test_a_run_before_that_stands_still_for_good_is_in_nobodys_way(
+async def test_an_ended_or_quarantined_previous_run_does_not_block(
     log: JetStreamLog, event_type: str, payload: dict[str, Any]
 ) -> None:
-    async with keeping(log, hour(12)) as bench:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         await bench.at_work(BEFORE, event_type, **payload)
         await bench.tick(hour(12), last=BEFORE, skipped=3)
@@ -265,12 +263,12 @@ async def test_a_run_before_that_stands_still_for_good_is_in_nobodys_way(
 
 async def test_a_run_starts_at_once_when_the_one_that_it_cancels_has_ended(log: JetStreamLog) -> None:
     cancelled = log.subjects.tell(RunRef("acme", BEFORE), "cancel")
-    async with keeping(log, hour(12)) as bench, anyio.create_task_group() as tasks:
+    async with publishing(log, hour(12)) as bench, anyio.create_task_group() as tasks:
         await bench.add(hourly(overlap="cancel"))
         await bench.at_work(BEFORE)
 
         async def end_when_cancelled() -> None:
-            while not await bench.said(cancelled):  # noqa: ASYNC110  nobody tells
+            while not await bench.said(cancelled):  # noqa: ASYNC110  no event reports it
                 await anyio.sleep(0.01)
             event = {
                 "type": "run.end",
@@ -295,7 +293,7 @@ async def test_a_run_starts_at_once_when_the_one_that_it_cancels_has_ended(log: 
 
 
 async def test_a_due_time_that_waits_is_shown_beside_the_next_one(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12)) as bench:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly(overlap="queue"))
         await bench.at_work(BEFORE)
         await bench.tick(hour(12), last=BEFORE)
@@ -305,26 +303,24 @@ async def test_a_due_time_that_waits_is_shown_beside_the_next_one(log: JetStream
 
 
 @pytest.mark.parametrize("overlap", ["queue", "cancel"])
-async def test_what_waits_for_the_run_before_is_not_missed_however_long_that_takes(
-    log: JetStreamLog, overlap: Overlap
-) -> None:
-    async with keeping(log, hour(9)) as bench:
+async def test_a_queued_due_time_is_not_missed_after_a_long_wait(log: JetStreamLog, overlap: Overlap) -> None:
+    async with publishing(log, hour(9)) as bench:
         await bench.add(hourly(overlap=overlap, catch_up=0))
         await bench.at_work(BEFORE)
         await bench.tick(hour(9), last=BEFORE)
         waiting = await bench.clock()
     assert (waiting.due, waiting.queued) == (hour(9), True)
     await bench.at_work("ended", ev.RunEnd.type, status="completed")
-    async with keeping(log) as bench:
-        # Three hours later it has ended: what was due meanwhile was missed.
+    async with publishing(log) as bench:
+        # It ends three hours later: the due times in between were missed.
         await bench.tick(hour(9), last="ended", queued=True)
         tick = await bench.clock()
         assert (tick.due, tick.last, tick.queued) == (hour(13), "hourly-20990101T090000Z", False)
         assert await bench.started() == ["09"]
 
 
-async def test_of_several_that_are_made_up_for_one_does_not_overlap_the_other(log: JetStreamLog) -> None:
-    async with keeping(log) as bench:
+async def test_caught_up_runs_do_not_overlap_each_other(log: JetStreamLog) -> None:
+    async with publishing(log) as bench:
         await bench.add(hourly(catch_up=3))
         await bench.tick(hour(9))
         assert (await bench.clock()).skipped == 2
@@ -334,8 +330,8 @@ async def test_of_several_that_are_made_up_for_one_does_not_overlap_the_other(lo
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_paused_schedule_starts_nothing_and_goes_on_with_the_next(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12)) as bench:
+async def test_a_paused_schedule_starts_nothing_and_resumes_with_the_next_due_time(log: JetStreamLog) -> None:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         (row,) = await bench.schedules.rows()
         assert (row.next, row.paused, row.definition) == (hour(13), False, "w")
@@ -347,8 +343,8 @@ async def test_a_paused_schedule_starts_nothing_and_goes_on_with_the_next(log: J
         assert await bench.started() == []
 
 
-async def test_a_removed_schedule_is_gone_and_may_come_again(log: JetStreamLog) -> None:
-    bench = Bench(log)
+async def test_a_removed_schedule_can_be_added_again(log: JetStreamLog) -> None:
+    bench = PublisherBench(log)
     await bench.add(hourly())
     await bench.schedules.remove("hourly")
     assert await bench.schedules.rows() == []
@@ -359,8 +355,8 @@ async def test_a_removed_schedule_is_gone_and_may_come_again(log: JetStreamLog) 
     assert len(await bench.schedules.rows()) == 1
 
 
-async def test_a_tick_of_before_a_change_counts_no_more(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12)) as bench:
+async def test_a_tick_of_an_older_version_is_ignored(log: JetStreamLog) -> None:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         kept = await bench.store.get("acme", "hourly")
         assert kept is not None
@@ -370,7 +366,7 @@ async def test_a_tick_of_before_a_change_counts_no_more(log: JetStreamLog) -> No
         assert await bench.started() == []
 
 
-async def test_a_change_while_a_tick_is_acted_on_stays(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_during_a_tick_is_kept(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock = ScheduleStore.set_clock
 
     async def changed_before(*args: Any) -> None:
@@ -378,13 +374,13 @@ async def test_a_change_while_a_tick_is_acted_on_stays(log: JetStreamLog, monkey
         await set_clock(*args)
 
     monkeypatch.setattr(ScheduleStore, "set_clock", changed_before)
-    async with keeping(log, hour(12)) as bench:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         await bench.tick(hour(12))
         assert (await bench.clock()).due.minute == 45
 
 
-async def test_a_keeper_that_fails_half_way_starts_nothing_twice(
+async def test_a_retry_after_a_failed_clock_update_uses_the_same_run_id(
     log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock, failed = ScheduleStore.set_clock, False
@@ -397,7 +393,7 @@ async def test_a_keeper_that_fails_half_way_starts_nothing_twice(
         await set_clock(*args)
 
     monkeypatch.setattr(ScheduleStore, "set_clock", fails_once)
-    async with keeping(log, hour(12)) as bench:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         await bench.tick(hour(12))
         assert (await bench.clock()).due == hour(13)
@@ -406,8 +402,8 @@ async def test_a_keeper_that_fails_half_way_starts_nothing_twice(
 
 
 @pytest.mark.parametrize("body", [b"{", b"{}", b'{"version": "v", "due": "2026-01-01T00:00:00"}', b"[1]"])
-async def test_what_is_no_tick_is_passed_over_and_does_not_come_again(log: JetStreamLog, body: bytes) -> None:
-    async with keeping(log, hour(12)) as bench:
+async def test_an_invalid_tick_is_skipped(log: JetStreamLog, body: bytes) -> None:
+    async with publishing(log, hour(12)) as bench:
         await bench.add(hourly())
         await log.publish(OutgoingMessage(log.subjects.tick("acme", "hourly"), body, {}))
         await bench.tick(hour(12))
@@ -415,8 +411,8 @@ async def test_what_is_no_tick_is_passed_over_and_does_not_come_again(log: JetSt
         assert await bench.started() == ["12"]
 
 
-async def test_what_is_no_schedule_is_not_listed_and_may_be_replaced(log: JetStreamLog) -> None:
-    bench = Bench(log)
+async def test_an_unreadable_schedule_is_not_listed_and_can_be_replaced(log: JetStreamLog) -> None:
+    bench = PublisherBench(log)
     await log.publish(OutgoingMessage(log.subjects.schedule("acme", "hourly"), b"junk", {}))
     assert await bench.schedules.rows() == []
     with pytest.raises(ScheduleUnknown):
@@ -425,8 +421,8 @@ async def test_what_is_no_schedule_is_not_listed_and_may_be_replaced(log: JetStr
     assert [row.name for row in await bench.schedules.rows()] == ["hourly"]
 
 
-async def test_of_two_that_change_it_at_once_one_is_told(log: JetStreamLog) -> None:
-    bench = Bench(log)
+async def test_a_concurrent_change_is_refused(log: JetStreamLog) -> None:
+    bench = PublisherBench(log)
     kept: list[str] = []
 
     async def add(minute: int) -> None:
@@ -443,7 +439,7 @@ async def test_of_two_that_change_it_at_once_one_is_told(log: JetStreamLog) -> N
     assert row.when in kept
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------------------
+# -- invalid schedules ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -461,7 +457,7 @@ async def test_of_two_that_change_it_at_once_one_is_told(log: JetStreamLog) -> N
         (Schedule("s", Timetable("0 * * * *"), {**START, "input": "x" * 1_100_000}), ["schedule.too_large"]),
     ],
 )
-async def test_what_cannot_be_kept_is_refused(log: JetStreamLog, wanted: Schedule, codes: list[str]) -> None:
+async def test_an_invalid_schedule_is_refused(log: JetStreamLog, wanted: Schedule, codes: list[str]) -> None:
     found = await Schedules(log, "acme").add(wanted, Definitions())
     assert isinstance(found, list)
     assert [one.code for one in found] == codes
@@ -471,7 +467,7 @@ async def test_what_cannot_be_kept_is_refused(log: JetStreamLog, wanted: Schedul
 # -- with a worker ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path: Path) -> None:
+async def test_a_worker_starts_scheduled_runs_and_catches_up_after_a_gap(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True}
     async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
         schedules = Schedules(connection.log, "acme")
@@ -485,7 +481,7 @@ async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path:
                     ran = [(await anext(ends)).ref.run for _ in range(2)]
         times = [dt.datetime.strptime(run, "tick-%Y%m%dT%H%M%SZ") for run in ran]
         assert times[1] - times[0] == dt.timedelta(seconds=1)
-        # While nobody is there the clock goes on; whoever comes makes up for the latest.
+        # The clock runs without a worker; the next worker catches up the latest due time.
         async with (
             open_worker(connection, env={}),
             connection.log.follow(connection.log.subjects.events("acme", event_type="run.end")) as ends,
@@ -497,8 +493,8 @@ async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path:
         await schedules.remove("tick")
 
 
-async def test_a_stream_that_knows_no_schedules_performs_runs_all_the_same(tmp_path: Path) -> None:
-    """At a server of somebody else an older version may have made it."""
+async def test_a_stream_without_schedule_subjects_performs_runs(tmp_path: Path) -> None:
+    """An older version may have created the stream on a shared server."""
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         requests, subjects = Requests(nc), Subjects()
         await ensure_stream(requests, subjects, partitions=4)
@@ -529,7 +525,7 @@ async def test_a_stream_that_knows_no_schedules_performs_runs_all_the_same(tmp_p
 NO_MODEL: dict[str, Any] = {"definition": START["definition"]}
 
 
-async def test_a_schedule_tells_why_the_start_of_its_last_run_was_rejected(tmp_path: Path) -> None:
+async def test_a_schedule_shows_why_its_last_start_was_rejected(tmp_path: Path) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path)
     async with open_connection(config, "test") as connection, open_worker(connection, env={}):
         schedules = Schedules(connection.log, "default", now=lambda: NOW)
@@ -546,7 +542,7 @@ async def test_a_schedule_tells_why_the_start_of_its_last_run_was_rejected(tmp_p
         await ScheduleStore(connection.log).set_clock("default", kept, tick, hour(13))
         row = await schedules.row("hourly")
         assert (row.last_status, [one.code for one in row.last_problems]) == ("rejected", ["model.none"])
-        # The refusal of a tell to that run is not taken for it.
+        # A rejected command to that run does not count as a rejected start.
         refused = ev.RunRejected([ev.Problem("run.unknown", "there is no such run")], "cancel", start["run_id"])
         subject = connection.log.subjects.reject("default", start["run_id"])
         await connection.log.publish(OutgoingMessage(subject, msgspec.json.encode(refused), {}))
@@ -558,8 +554,8 @@ async def test_a_schedule_tells_why_the_start_of_its_last_run_was_rejected(tmp_p
     assert line["problems"][0].startswith("model.none: no model is named")
 
 
-async def test_a_start_that_no_worker_has_looked_at_is_not_told_as_rejected(log: JetStreamLog) -> None:
-    async with keeping(log, hour(12)) as bench:
+async def test_a_start_without_a_worker_is_pending(log: JetStreamLog) -> None:
+    async with publishing(log, hour(12)) as bench:
         added = await bench.schedules.add(hourly(), Definitions())
         assert not isinstance(added, list), added
         assert [(one.code, one.severity) for one in added.warnings] == [("schedule.no_worker", "warning")]
@@ -571,8 +567,8 @@ async def test_a_start_that_no_worker_has_looked_at_is_not_told_as_rejected(log:
         assert (await bench.schedules.row("hourly")).last_status == "purged"
 
 
-def test_whoever_adds_a_schedule_is_warned_of_workers_without_a_model() -> None:
-    """A guest performs no schedules."""
+def test_adding_a_schedule_warns_of_workers_without_a_model() -> None:
+    """A guest worker performs no scheduled runs."""
 
     def warned(*beats: Beat, needs_model: bool = True) -> list[str]:
         return [one.code for one in warnings_of(beats, needs_model=needs_model)]

@@ -1,4 +1,4 @@
-"""When schedules are due: cron in a time zone, over changes of the clocks; equal distances; what has passed."""
+"""Due times of schedules: cron in a time zone across changes of the clock, equal intervals, and passed times."""
 
 import datetime as dt
 from fractions import Fraction
@@ -34,25 +34,25 @@ def dues(timetable: Timetable, moment: str, count: int) -> list[dt.datetime]:
     return found[1:]
 
 
-def test_nine_is_nine_in_summer_and_winter() -> None:
+def test_a_due_time_keeps_its_local_hour_in_summer_and_winter() -> None:
     assert dues(NINE, "2026-03-28T00:00", 2) == [utc("2026-03-28T08:00"), utc("2026-03-29T07:00")]
     assert dues(NINE, "2026-10-24T00:00", 2) == [utc("2026-10-24T07:00"), utc("2026-10-25T08:00")]
 
 
-def test_what_the_clocks_skip_is_due_behind_it_and_what_they_repeat_once() -> None:
+def test_a_skipped_time_is_due_after_the_gap_and_a_repeated_one_once() -> None:
     night = Timetable("30 2 * * *", "Europe/Berlin")
     assert dues(night, "2026-03-28T12:00", 2) == [utc("2026-03-29T01:00"), utc("2026-03-30T00:30")]
     assert dues(night, "2026-10-24T12:00", 2) == [utc("2026-10-25T00:30"), utc("2026-10-26T01:30")]
 
 
-def test_equal_distances_do_not_depend_on_who_looks_when() -> None:
+def test_equal_intervals_do_not_depend_on_the_moment_of_the_query() -> None:
     table = Timetable(every_s=90.0)
     assert dues(table, "2026-01-01T00:00:10", 2) == [utc("2026-01-01T00:01:30"), utc("2026-01-01T00:03:00")]
     assert table.after(utc("2026-01-01T00:01:30")) == utc("2026-01-01T00:03:00")
 
 
 @pytest.mark.parametrize("table", [HOURLY, Timetable(every_s=3_600.0)])
-def test_of_what_has_passed_the_latest_are_returned(table: Timetable) -> None:
+def test_the_latest_passed_times_are_returned(table: Timetable) -> None:
     first, until = utc("2026-01-01T09:00"), utc("2026-01-01T12:30")
     hours = [utc(f"2026-01-01T{hour:02}:00") for hour in range(9, 13)]
     assert [table.passed_times(first, until, count) for count in (1, 2, 4, 9)] == [hours[-1:], hours[-2:], hours, hours]
@@ -60,13 +60,13 @@ def test_of_what_has_passed_the_latest_are_returned(table: Timetable) -> None:
     assert table.passed_times(first, first, 9) == [first]
 
 
-def test_a_year_of_minutes_is_not_counted_through() -> None:
+def test_the_latest_minutes_of_a_year_are_found() -> None:
     minutes = Timetable("* * * * *").passed_times(utc("2025-01-01T00:00"), utc("2026-01-01T00:00"), 3)
     assert minutes == [utc("2025-12-31T23:58"), utc("2025-12-31T23:59"), utc("2026-01-01T00:00")]
 
 
 @given(st.datetimes(dt.datetime(2020, 1, 1), dt.datetime(2030, 1, 1)), st.integers(1, 12))
-def test_what_has_passed_is_what_was_due(moment: dt.datetime, count: int) -> None:
+def test_passed_times_equal_the_due_times(moment: dt.datetime, count: int) -> None:
     table = Timetable("*/20 1-4 * * *", "Europe/Berlin")
     first = table.after(moment.replace(tzinfo=dt.UTC))
     due = [first]
@@ -75,7 +75,7 @@ def test_what_has_passed_is_what_was_due(moment: dt.datetime, count: int) -> Non
     assert table.passed_times(first, due[-1], count) == due
 
 
-def test_each_due_time_is_put_off_by_as_much_each_time() -> None:
+def test_the_jitter_of_a_due_time_is_constant() -> None:
     table = Timetable(every_s=60.0, jitter_s=30.0)
     offs = [(table.put_off(due, "a") - due).total_seconds() for due in dues(table, "2026-01-01T00:00", 50)]
     assert offs == [(table.put_off(due, "a") - due).total_seconds() for due in dues(table, "2026-01-01T00:00", 50)]
@@ -99,11 +99,11 @@ def test_each_due_time_is_put_off_by_as_much_each_time() -> None:
         (Timetable(every_s=60.0, jitter_s=-1.0), "schedule.jitter"),
     ],
 )
-def test_times_that_cannot_be_kept(table: Timetable, code: str) -> None:
+def test_an_invalid_timetable_is_refused(table: Timetable, code: str) -> None:
     assert [one.code for one in problems(table)] == [code]
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_of_a_timetable_are_reported_together() -> None:
     wrong = Timetable("61 * * * *", "Nowhere", every_s=0.1, jitter_s=-1.0)
     found = {one.code.removeprefix("schedule.") for one in problems(wrong)}
     assert found == {"when", "every", "jitter", "timezone", "cron"}
@@ -111,7 +111,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
 @example(dt.datetime(2021, 10, 30, 3, 0), 7)
 @given(st.datetimes(dt.datetime(2020, 1, 1), dt.datetime(2030, 1, 1)), st.integers(1, 40))
-def test_of_more_than_are_wanted_the_latest_have_passed(moment: dt.datetime, count: int) -> None:
+def test_passed_times_are_limited_to_the_latest(moment: dt.datetime, count: int) -> None:
     table = Timetable("*/20 1-4 * * *", "Europe/Berlin")
     due = [table.after(moment.replace(tzinfo=dt.UTC))]
     while len(due) < 40:
@@ -141,26 +141,26 @@ names = st.sampled_from([(zone, change) for zone, changes in CHANGES.items() for
 
 
 @given(distances, moments)
-def test_the_number_of_a_moment_is_that_of_the_latest_which_it_has_reached(every_s: float, moment: dt.datetime) -> None:
+def test_the_number_of_a_moment_is_that_of_the_latest_due_time(every_s: float, moment: dt.datetime) -> None:
     number = number_at(moment, every_s)
     assert moment_of(number, every_s) <= moment < moment_of(number + 1, every_s)
     assert number_at(moment_of(number, every_s), every_s) == number
 
 
 @given(distances, st.integers(0, 10**7))
-def test_the_nth_is_counted_from_the_first(every_s: float, number: int) -> None:
+def test_the_nth_moment_is_exact_to_a_microsecond(every_s: float, number: int) -> None:
     number = min(number, int(1e11 / every_s))
     exact = number * Fraction(str(every_s)) * 1_000_000
     assert 0 <= exact - (moment_of(number, every_s) - EPOCH) // dt.timedelta(microseconds=1) < 1
 
 
-def test_a_tenth_is_a_tenth_however_often() -> None:
+def test_short_intervals_do_not_accumulate_rounding_errors() -> None:
     assert moment_of(17_000_000_003, 0.1) == EPOCH + dt.timedelta(seconds=1_700_000_000, milliseconds=300)
     assert moment_of(2, 1e9) == EPOCH + dt.timedelta(seconds=2_000_000_000)
     assert number_at(moment_of(2, 1e9) - dt.timedelta(microseconds=1), 1e9) == 1
 
 
-# -- clocks on a wall --------------------------------------------------------------------------------------------------
+# -- changes of the clock ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,20 +175,22 @@ def test_a_change_is_found_to_the_second(name: str, change: str) -> None:
 
 
 def shown(zone: ZoneInfo, begin: dt.datetime, minutes: int) -> list[tuple[dt.datetime, dt.datetime]]:
-    """What clocks show at each of so many minutes."""
+    """Return each minute with the local time that a clock shows."""
     looked = [begin + number * MINUTE for number in range(minutes)]
     return [(moment, moment.astimezone(zone).replace(tzinfo=None, fold=0)) for moment in looked]
 
 
-def looked_up(zone: ZoneInfo, begin: dt.datetime, minutes: int, wanted: set[int], hours: set[int]) -> list[dt.datetime]:
-    """When something is due, by who looks at a clock every minute."""
+def check_each_minute(
+    zone: ZoneInfo, begin: dt.datetime, minutes: int, wanted: set[int], hours: set[int]
+) -> list[dt.datetime]:
+    """Return the due times by a check of the clock every minute."""
     seen = shown(zone, begin, minutes)
     if len(hours) == 24:
         return [moment for moment, wall in seen[1:] if wall.minute in wanted]
     due: set[dt.datetime] = set()
     latest = seen[0][1]
     for moment, wall in seen[1:]:
-        # What has come since the latest that was ever shown: one minute, those skipped, or none.
+        # The minutes since the latest local time so far: one, the skipped ones, or none.
         while latest < wall:
             latest += MINUTE
             if latest.minute in wanted and latest.hour in hours:
@@ -207,30 +209,30 @@ def looked_up(zone: ZoneInfo, begin: dt.datetime, minutes: int, wanted: set[int]
     st.booleans(),
     st.integers(1, 40),
 )
-def test_due_is_what_somebody_finds_who_looks_at_a_clock_every_minute(
+def test_due_times_equal_those_of_a_minute_by_minute_check(
     place: tuple[str, str], minutes: set[int], hours: set[int], seconds: bool, count: int
 ) -> None:
     zone, change = ZoneInfo(place[0]), utc(place[1])
     cron = f"{','.join(map(str, sorted(minutes)))} {','.join(map(str, sorted(hours)))} * * *"
     cron = f"0 {cron}" if seconds else cron
     begin, length = change - dt.timedelta(days=1, hours=3), 2 * 24 * 60 + 600
-    expected = looked_up(zone, begin, length, minutes, hours)
+    expected = check_each_minute(zone, begin, length, minutes, hours)
     found, due = list[dt.datetime](), due_after(cron, zone, begin)
     while due < begin + length * MINUTE:
         found.append(due)
         due = due_after(cron, zone, due)
     assert found == expected
-    # Whoever asks at another moment is told of no other times.
-    for moment in (change + minutes_behind * MINUTE for minutes_behind in range(-70, 130, 23)):
+    # The due times do not depend on the moment of the query.
+    for moment in (change + minutes_after * MINUTE for minutes_after in range(-70, 130, 23)):
         assert due_after(cron, zone, moment) == next(one for one in [*expected, due] if one > moment)
     assert due_between(cron, zone, expected[0], expected[-1], count) == expected[-count:]
 
 
-def test_whoever_asks_within_the_hour_that_is_repeated_is_told_of_the_next_day() -> None:
+def test_a_query_within_the_repeated_hour_returns_the_next_day() -> None:
     assert due_after("30 2 * * *", BERLIN, utc("2026-10-25T01:10")) == utc("2026-10-26T01:30")
 
 
-def test_every_hour_by_whatever_words_goes_on_evenly() -> None:
+def test_every_spelling_of_hourly_is_due_each_hour() -> None:
     for hours in ("*", "*/1", "0-23"):
         found = [utc("2026-10-24T23:30")]
         for _ in range(4):
@@ -238,7 +240,7 @@ def test_every_hour_by_whatever_words_goes_on_evenly() -> None:
         assert found == [utc("2026-10-24T23:30") + dt.timedelta(hours=number) for number in range(5)]
 
 
-def test_part_of_a_second_is_behind_what_was_due_at_it() -> None:
+def test_a_due_time_is_exact_to_a_microsecond() -> None:
     moment = utc("2026-01-01T08:00")
     tick = dt.timedelta(microseconds=1)
     assert due_after("0 9 * * *", BERLIN, moment - tick) == moment

@@ -1,4 +1,4 @@
-"""The exporters on a real server: every span once, whoever reads, whatever dies, and no run waits for a backend."""
+"""The exporters on a real server: each span is sent once, also after crashes, and no run waits for a backend."""
 
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
@@ -48,15 +48,15 @@ WORKFLOW = '{"id":"w","name":"W","entry":"a","nodes":{"a":{"name":"A","instructi
 # -- helpers ----------------------------------------------------------------------------------------------------------
 
 
-class Shelf:
-    """A backend in memory, which can be told to refuse, to throw, or to keep whoever calls waiting."""
+class MemoryBackend:
+    """A backend in memory; its behavior can refuse, raise or block."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.mood: Callable[[Sequence[Span]], None] = lambda spans: None
+        self.behavior: Callable[[Sequence[Span]], None] = lambda spans: None
 
     def export(self, spans: Sequence[Span]) -> None:
-        self.mood(spans)
+        self.behavior(spans)
         self.spans += spans
 
     def close(self) -> None:
@@ -80,8 +80,8 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
 
 
 @asynccontextmanager
-async def exporting(connection: Connection, shelf: Shelf, name: str = "one") -> AsyncGenerator[Leadership]:
-    """Stand for the office of a spans exporter that sends to a shelf."""
+async def exporting(connection: Connection, shelf: MemoryBackend, name: str = "one") -> AsyncGenerator[Leadership]:
+    """Run a candidate for leadership that exports spans to a backend in memory."""
     holder = SpansExporter(connection.log, shelf, DURABLE)
     leadership = Leadership(connection.nc, "cb.exporter.test", name, holder)
     async with anyio.create_task_group() as tasks:
@@ -129,7 +129,7 @@ def ids_of(*logs: Sequence[Event]) -> list[str]:
 
 
 @pytest.mark.parametrize("readers", [1, 2, 3])
-async def test_however_deliveries_are_shared_each_span_is_sent_once(readers: int) -> None:
+async def test_each_span_is_sent_once_by_any_number_of_readers(readers: int) -> None:
     log = MemoryLog()
     events = everything().events
     await perform(log, events)
@@ -165,7 +165,7 @@ async def test_an_event_delivered_again_sends_nothing() -> None:
     assert [span for each in recorded for span in await fold.take(each)] == []
 
 
-async def test_a_run_put_away_is_folded_again_from_the_log() -> None:
+async def test_an_evicted_run_is_folded_again_from_the_log() -> None:
     log = MemoryLog()
     runs = [run_of(cake(), f"r{i}") for i in range(3)]
     fold = DeliveredSpans(log, runs_max=1)
@@ -196,9 +196,9 @@ async def test_a_run_that_cannot_be_folded_does_not_stop_the_others() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20])
-async def test_after_a_restart_it_goes_on_where_it_stopped(connection: Connection, cut: int) -> None:
+async def test_an_exporter_resumes_after_a_restart(connection: Connection, cut: int) -> None:
     events = cake().events
-    shelf = Shelf()
+    shelf = MemoryBackend()
     async with exporting(connection, shelf):
         await until(lambda: consumer_exists(connection))
         after = await perform(connection.log, events[:cut])
@@ -220,10 +220,10 @@ async def consumer(connection: Connection, durable: str = DURABLE) -> dict[str, 
     return await api(connection.log.requests, f"CONSUMER.INFO.{connection.log.stream}.{durable}", {})
 
 
-async def test_a_run_met_in_the_middle_sends_what_closes_from_then_on(connection: Connection) -> None:
+async def test_a_run_read_from_the_middle_exports_the_spans_that_close_later(connection: Connection) -> None:
     events = cake().events
     after = await perform(connection.log, events[:12])
-    shelf = Shelf()
+    shelf = MemoryBackend()
     async with exporting(connection, shelf):
         await until(lambda: consumer_exists(connection))
         await perform(connection.log, events[12:], after)
@@ -232,10 +232,10 @@ async def test_a_run_met_in_the_middle_sends_what_closes_from_then_on(connection
     assert shelf.spans[-1].span_id == SpanIds().span(events[0].run)
 
 
-async def test_several_offer_and_one_exports(connection: Connection, tmp_path: Path) -> None:
+async def test_one_of_several_candidates_exports(connection: Connection, tmp_path: Path) -> None:
     assert connection.server is not None
     runs = [run_of(cake(), f"r{i}") for i in range(12)]
-    shelf = Shelf()
+    shelf = MemoryBackend()
     async with (
         deployment_at(tmp_path / "second", connection.server.url) as second,
         exporting(connection, shelf, "one") as one,
@@ -253,9 +253,9 @@ async def test_several_offer_and_one_exports(connection: Connection, tmp_path: P
     assert sorted(shelf.ids()) == sorted(ids_of(*runs))
 
 
-async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(connection: Connection, tmp_path: Path) -> None:
+async def test_the_successor_of_a_dead_reader_sends_the_unsent_spans(connection: Connection, tmp_path: Path) -> None:
     assert connection.server is not None
-    entered, shelf, stuck = threading.Event(), Shelf(), Shelf()
+    entered, shelf, stuck = threading.Event(), MemoryBackend(), MemoryBackend()
     released = threading.Event()
 
     def hang(spans: Sequence[Span]) -> None:
@@ -263,7 +263,7 @@ async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(connection: 
         released.wait(PATIENCE_S)
         raise SpanExportFailed(0, len(spans))
 
-    stuck.mood = hang
+    stuck.behavior = hang
     events = cake().events
     try:
         async with exporting(connection, stuck):
@@ -280,10 +280,10 @@ async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(connection: 
 
 
 @pytest.mark.usefixtures("own_servers")
-async def test_it_survives_the_death_of_the_server(connection: Connection) -> None:
+async def test_an_exporter_survives_the_death_of_the_server(connection: Connection) -> None:
     assert connection.server is not None
     events = cake().events
-    shelf = Shelf()
+    shelf = MemoryBackend()
     async with exporting(connection, shelf):
         await until(lambda: consumer_exists(connection))
         after = await perform(connection.log, events[:9])
@@ -294,9 +294,9 @@ async def test_it_survives_the_death_of_the_server(connection: Connection) -> No
     assert shelf.spans == spans_of(events)
 
 
-async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(connection: Connection) -> None:
+async def test_unsent_spans_are_sent_when_leadership_returns(connection: Connection) -> None:
     events = cake().events
-    shelf = Shelf()
+    shelf = MemoryBackend()
     entered, released = threading.Event(), threading.Event()
 
     def hang(spans: Sequence[Span]) -> None:
@@ -304,7 +304,7 @@ async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(c
         released.wait(PATIENCE_S)
         raise SpanExportFailed(0, len(spans))
 
-    shelf.mood = hang
+    shelf.behavior = hang
     holder = SpansExporter(connection.log, shelf, DURABLE)
     try:
         async with anyio.create_task_group() as tasks:
@@ -316,7 +316,7 @@ async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(c
             tasks.cancel_scope.cancel()
     finally:
         released.set()
-    shelf.mood = lambda spans: None
+    shelf.behavior = lambda spans: None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(holder.run, True)
         await until(lambda: len(shelf.spans) > 0)
@@ -325,8 +325,8 @@ async def test_what_was_folded_and_not_sent_is_sent_when_the_office_comes_back(c
     assert shelf.spans == spans_of(events)
 
 
-async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(connection: Connection) -> None:
-    shelf = Shelf()
+async def test_a_refusing_backend_gets_each_span_once_in_the_end(connection: Connection) -> None:
+    shelf = MemoryBackend()
     refusals = 0
 
     def refuse(spans: Sequence[Span]) -> None:
@@ -338,7 +338,7 @@ async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(connection:
             shelf.spans += spans[:2]
             raise SpanExportFailed(2, len(spans))
 
-    shelf.mood = refuse
+    shelf.behavior = refuse
     async with exporting(connection, shelf):
         await until(lambda: consumer_exists(connection))
         await perform(connection.log, cake().events)
@@ -347,14 +347,14 @@ async def test_a_backend_that_refuses_gets_each_span_once_in_the_end(connection:
     assert shelf.spans == spans_of(cake().events)
 
 
-async def test_what_a_hanging_backend_does_not_take_waits_in_the_stream(connection: Connection) -> None:
-    shelf, entered, released = Shelf(), threading.Event(), threading.Event()
+async def test_events_for_a_hanging_backend_wait_in_the_stream(connection: Connection) -> None:
+    shelf, entered, released = MemoryBackend(), threading.Event(), threading.Event()
 
     def hang(_spans: Sequence[Span]) -> None:
         entered.set()
         released.wait(PATIENCE_S)
 
-    shelf.mood = hang
+    shelf.behavior = hang
     runs = [run_of(cake(), f"r{i}") for i in range(2 * BATCH_EVENTS_MAX // len(cake().events))]
     try:
         async with exporting(connection, shelf):
@@ -379,7 +379,7 @@ async def test_large_values_are_put_back_before_an_event_is_folded(connection: C
     log.model("bake", text="x" * 400_000)
     log.add(NodeExit("failed", {"big": "y" * 400_000}, Failure("big", "z" * 300_000)), "bake", 1, 1)
     log.ended("w" * 300_000)
-    shelf = Shelf()
+    shelf = MemoryBackend()
     async with exporting(connection, shelf):
         await until(lambda: consumer_exists(connection))
         await perform(connection.log, log.events)
@@ -388,7 +388,7 @@ async def test_large_values_are_put_back_before_an_event_is_folded(connection: C
 
 
 async def test_one_run_is_exported_again_on_demand(connection: Connection) -> None:
-    shelf = Shelf()
+    shelf = MemoryBackend()
     for log in (cake(), killed()):
         events = run_of(log, f"old-{len(log.events)}")
         ref = RunRef(TENANT, events[0].run)
@@ -452,7 +452,7 @@ async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver
     }
 
 
-async def test_a_fork_arrives_with_what_it_has_of_its_origin(receiver: Receiver, tmp_path: Path) -> None:
+async def test_a_fork_is_exported_with_the_events_of_its_origin(receiver: Receiver, tmp_path: Path) -> None:
     async with deployment_at(tmp_path, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
             origin = await play(connection)
@@ -466,7 +466,7 @@ async def test_a_fork_arrives_with_what_it_has_of_its_origin(receiver: Receiver,
     assert plain(list(sent[-1].links[0].attributes)) == {"link.kind": "fork"}
 
 
-async def test_a_fork_whose_origin_is_gone_holds_nobody_up() -> None:
+async def test_a_fork_without_its_origin_does_not_stop_other_runs() -> None:
     log = MemoryLog()
     (first, *_), sound = run_of(cake(), "fork"), run_of(cake(), "sound")
     accepted = payload_of(first)
@@ -494,7 +494,7 @@ async def test_runs_do_not_wait_for_a_backend_that_is_down(receiver: Receiver, t
     assert sorted(arrived(receiver)) == sorted(expected)
 
 
-async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(
+async def test_unsent_spans_are_sent_by_the_next_process(
     receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver.answer = 400
@@ -543,7 +543,7 @@ async def test_traces_can_be_switched_off(receiver: Receiver, tmp_path: Path, mo
     assert receiver.paths == []
 
 
-def test_each_backend_has_a_checkpoint_of_its_own() -> None:
+def test_each_backend_has_its_own_checkpoint() -> None:
     names = [
         spans_durable({}),
         spans_durable({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://one"}),
@@ -567,7 +567,7 @@ def durable_here() -> str:
 
 @dataclass
 class MetricsBackend:
-    """What came in at ``/v1/metrics``: the newest value of each counter, by name and labels."""
+    """The requests to ``/v1/metrics``: the newest value of each counter, by name and labels."""
 
     url: str = ""
     requests: list[ExportMetricsServiceRequest] = field(default_factory=list[ExportMetricsServiceRequest])
@@ -615,7 +615,7 @@ def metrics_backend() -> Generator[MetricsBackend]:
 
 @asynccontextmanager
 async def counting(connection: Connection) -> AsyncGenerator[None]:
-    """Open exporters and wait until one of them has the office and follows: from then on everything is counted."""
+    """Open exporters and wait until one of them leads and follows: from then on every event is counted."""
     before = await consumers(connection)
 
     async def follows() -> bool:

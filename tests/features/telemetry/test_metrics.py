@@ -1,4 +1,4 @@
-"""Figures for Prometheus: of all runs over HTTP, of a worker at its own address; what alerts and dashboard name."""
+"""Metrics for Prometheus: of all runs over HTTP, of a worker at its own address; and the alerts and the dashboard."""
 
 import json
 import os
@@ -33,9 +33,9 @@ RUN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx2.AsyncClient, str]]:
-    """A client of a deployment, and where its worker tells its figures."""
+    """A client of a deployment, and the address of its worker's metrics."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    async with served(tmp_path_factory.mktemp("house"), metrics_listen=address) as (client, _):
+    async with served(tmp_path_factory.mktemp("deployment"), metrics_listen=address) as (client, _):
         yield client, f"http://{address}/metrics"
 
 
@@ -64,7 +64,7 @@ def names(found: dict[str, float]) -> set[str]:
 # -- the text ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_text_is_as_prometheus_reads_it() -> None:
+def test_the_exposition_follows_the_format_of_prometheus() -> None:
     samples = [Sample(1, {"a.b": 'say "hi"\\\n'}), Sample(0.5)]
     assert exposition([MetricFamily("x", "gauge", "What\nit is.", samples)]).decode().splitlines() == [
         r"# HELP x What\nit is.",
@@ -74,7 +74,7 @@ def test_the_text_is_as_prometheus_reads_it() -> None:
     ]
 
 
-def test_a_histogram_counts_below_its_bounds() -> None:
+def test_a_histogram_counts_values_up_to_each_bound() -> None:
     histogram = Histogram("h", "H.", (1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
@@ -87,10 +87,10 @@ def test_a_histogram_counts_below_its_bounds() -> None:
     ]
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------
+# -- metrics ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_figures_of_all_runs(deployment: tuple[httpx2.AsyncClient, str]) -> None:
+async def test_http_reports_the_metrics_of_all_runs(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, _ = deployment
     found = await counted(client)
     ended = {name: value for name, value in found.items() if name.startswith("callboard_runs_total{")}
@@ -104,7 +104,7 @@ async def test_the_figures_of_all_runs(deployment: tuple[httpx2.AsyncClient, str
     assert not any("run_id" in name or "callboard_run_id" in name for name in found)
 
 
-async def test_the_figures_of_a_worker(deployment: tuple[httpx2.AsyncClient, str]) -> None:
+async def test_a_worker_reports_its_metrics(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, url = deployment
     await counted(client)
     found = await figures(client, url)
@@ -115,9 +115,9 @@ async def test_the_figures_of_a_worker(deployment: tuple[httpx2.AsyncClient, str
     assert (await client.get(url.replace("/metrics", "/"))).status_code == 404
 
 
-async def test_how_full_the_store_is_is_told_by_who_can_know(deployment: tuple[httpx2.AsyncClient, str]) -> None:
+async def test_the_fill_level_of_the_store_is_reported(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, url = deployment
-    # A store without anything in it is not full to any share.
+    # The share of an empty store is zero.
     await counted(client)
 
     async def known() -> bool:
@@ -129,7 +129,7 @@ async def test_how_full_the_store_is_is_told_by_who_can_know(deployment: tuple[h
     assert 0 < worker["load"]["store"] < 1
 
 
-async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(
+async def test_a_worker_answers_health_and_readiness_probes(
     deployment: tuple[httpx2.AsyncClient, str],
 ) -> None:
     _client, url = deployment
@@ -139,7 +139,7 @@ async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(
             assert (found.status_code, found.text) == (200, "ok\n")
 
 
-async def test_who_takes_no_runs_says_why() -> None:
+async def test_the_readiness_probe_says_why_a_worker_takes_no_runs() -> None:
     one = Scraped(f"127.0.0.1:{free_ports(1)[0]}", list, lambda: "it drains")
     found: dict[str, httpx2.Response] = {}
     async with anyio.create_task_group() as tasks, httpx2.AsyncClient(trust_env=False) as client:
@@ -150,7 +150,7 @@ async def test_who_takes_no_runs_says_why() -> None:
     assert (found["/healthz"].status_code, found["/x"].status_code) == (200, 404)
 
 
-async def test_several_on_one_machine_take_the_next_ports() -> None:
+async def test_several_workers_on_one_machine_use_successive_ports() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     several = [Scraped(address, lambda: [MetricFamily("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
     async with anyio.create_task_group() as tasks, httpx2.AsyncClient(trust_env=False) as client:
@@ -162,7 +162,7 @@ async def test_several_on_one_machine_take_the_next_ports() -> None:
         tasks.cancel_scope.cancel()
 
 
-# -- what is made of it -----------------------------------------------------------------------------------------------
+# -- alerts and dashboard ---------------------------------------------------------------------------------------------
 
 
 def groups() -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ def groups() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[str]:
-    """All that alerts and dashboard ask for."""
+    """The expressions of the alerts and the dashboard."""
     yield from (rule["expr"] for group in groups() for rule in group["rules"])
     board = json.loads((DEPLOY / "grafana" / "dashboards" / "callboard.json").read_text(encoding="utf-8"))
     yield from (target["expr"] for panel in board["panels"] for target in panel["targets"])
@@ -182,10 +182,10 @@ RARE = {
     semconv.CLIENT_TOKEN_USAGE.replace(".", "_"),
     "callboard_worker_notices_total",
 }
-"""What is told only where there is a limit, a model that counts tokens, or a rule of notices."""
+"""Metrics that exist only with a limit, a model that counts tokens, or a notification rule."""
 
 
-async def test_alerts_and_dashboard_ask_for_what_there_is(deployment: tuple[httpx2.AsyncClient, str]) -> None:
+async def test_alerts_and_dashboard_use_existing_metrics(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, url = deployment
     there = names(await counted(client)) | names(await figures(client, url)) | RARE
     asked = {
@@ -265,7 +265,9 @@ PROMETHEUS = os.environ.get("CALLBOARD_TEST_PROMETHEUS") or shutil.which("promet
 
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="there is no prometheus here (CALLBOARD_TEST_PROMETHEUS)")
-async def test_a_real_prometheus_reads_all_of_it(deployment: tuple[httpx2.AsyncClient, str], tmp_path: Path) -> None:
+async def test_prometheus_reads_all_metrics_and_rules(
+    deployment: tuple[httpx2.AsyncClient, str], tmp_path: Path
+) -> None:
     client, url = deployment
     await counted(client)
     assert PROMETHEUS is not None

@@ -48,11 +48,11 @@ TRACES, METRICS, LOGS = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in S
         ({ENDPOINT: "http://a", "OTEL_SDK_DISABLED": "no"}, "TRACES METRICS"),
     ],
 )
-def test_what_is_exported(env: dict[str, str], wanted: str) -> None:
+def test_the_environment_selects_the_exported_signals(env: dict[str, str], wanted: str) -> None:
     assert [signal for signal in SIGNALS if wants(env, signal)] == wanted.split()
 
 
-def test_where_it_goes() -> None:
+def test_a_signal_is_sent_to_its_endpoint() -> None:
     env = {ENDPOINT: "http://all", METRICS: "http://mine"}
     assert [endpoint_of(env, signal) for signal in SIGNALS] == ["http://all", "http://mine", "http://all"]
     assert endpoint_of({}, "TRACES") == "http://localhost:4318"
@@ -79,7 +79,7 @@ def test_a_backend_that_is_named_switches_the_export_on(
         ({}, None),
     ],
 )
-def test_a_protocol_that_is_not_spoken_is_refused(env: dict[str, str], variable: str | None) -> None:
+def test_an_unsupported_protocol_is_refused(env: dict[str, str], variable: str | None) -> None:
     env = {ENDPOINT: "http://a:4317", **env}
     if variable is None:
         check_export(env)
@@ -102,12 +102,12 @@ def test_export_without_its_library_is_refused_with_the_extra_that_has_it(monkey
     check_export({"OTEL_SDK_DISABLED": "true"})
 
 
-# -- what goes over the wire -------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Backend:
-    """A server that answers everything with a status, and keeps what came."""
+    """A server that answers each request with a status and records it."""
 
     url: str = ""
     status: int = 200
@@ -153,7 +153,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_a_backend_without_metrics_is_no_error(backend: Backend, stream: io.StringIO, status: int) -> None:
+def test_a_backend_without_metrics_causes_no_error(backend: Backend, stream: io.StringIO, status: int) -> None:
     backend.status = status
     provider = otlp_meter_provider()
     counter = provider.get_meter("test").create_counter("c")
@@ -205,10 +205,10 @@ def test_log_lines_have_their_span_and_are_sent_where_they_are_asked_for(backend
     assert plain(list(second.attributes))["exception.type"] == "ValueError"
 
 
-async def test_what_is_logged_of_a_run_has_its_trace(stream: io.StringIO) -> None:
+async def test_a_log_line_of_a_run_has_its_trace(stream: io.StringIO) -> None:
     async def broken(stage: Stage) -> End:
         await effect(stage.enter("a"), "do", 1)
-        raise ValueError("a fault of ours")
+        raise ValueError("an error of the interpreter")
 
     harness = harness_for(broken)
     ref = await harness.accept("p")

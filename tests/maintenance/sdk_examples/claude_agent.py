@@ -1,6 +1,6 @@
 """The examples of the Claude Agent SDK: `query` and the client are imported from the adapter.
 
-A process that speaks the protocol of the SDK's program stands in for it, so that permissions, hooks and tools are asked
+A process that speaks the protocol of the SDK's program replaces it, so that permissions, hooks and tools are asked
 for as by the program.
 """
 

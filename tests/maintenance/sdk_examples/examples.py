@@ -1,4 +1,4 @@
-"""What an example is, the workflow that performs one, and what is common to those of all SDKs."""
+"""An example, the workflow that performs one, and the parts that the SDKs share."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ PROGRAMS: dict[str, Program] = {}
 
 
 class Example(Struct, frozen=True, kw_only=True):
-    """One example: its file in the checkout, what it shows, and what stands in for the world around it."""
+    """One example: its file in the checkout, its subject, and its replacements of the outside world."""
 
     file: str
     covers: str
@@ -35,9 +35,9 @@ class Example(Struct, frozen=True, kw_only=True):
     answers: Sequence[JSON] = ()
     """What people answer, in order; afterwards they approve."""
     prints: Sequence[str] = ()
-    """Parts of what it prints."""
+    """Parts of its output."""
     typed: Sequence[str] = ()
-    """What a person types at the terminal."""
+    """The input at the terminal."""
     pages: str = ""
     """What each request by HTTP gets."""
 

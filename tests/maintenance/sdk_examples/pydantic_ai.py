@@ -280,7 +280,7 @@ ANSWERS: dict[str, Any] = {}
 """A question of a test has no answer: it ends."""
 
 _typed: Iterator[str] = iter(())
-"""What a person types next."""
+"""The next input at the terminal."""
 
 
 def load(one: Example, checkout: Path, folder: Path) -> Program:
@@ -381,7 +381,7 @@ class _Program(ast.NodeTransformer):
 
 
 def _waits(node: ast.stmt) -> bool:
-    """Whether a statement of a module waits for something, by itself and not in what it defines."""
+    """Whether a statement of a module awaits at module level, not inside a definition."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
     return any(isinstance(one, ast.Await) for one in ast.walk(node))
@@ -418,7 +418,7 @@ def _logfire() -> types.ModuleType:
 
 
 def patch(perform: Perform) -> None:
-    """Make each agent durable, for the library's own tests. ``run_sync`` in a test that is no workflow is a run."""
+    """Make each agent durable, for the library's own tests. ``run_sync`` in a test outside a workflow is a run."""
     sdk: Any = agents
     make, run_sync = sdk.Agent.__init__, sdk.AbstractAgent.run_sync
 

@@ -37,12 +37,12 @@ def test_a_value_has_its_options_type(language: str | None, given: dict[str, str
         ),
     ],
 )
-def test_an_option_that_there_is_not_is_told(language: str, said: str) -> None:
+def test_an_unknown_option_is_refused(language: str, said: str) -> None:
     with pytest.raises(UsageInvalid, match=said):
         option_values({"turbo": "on"}, language)
 
 
 @pytest.mark.parametrize("language", kits())
-def test_options_say_what_they_are_for(language: str) -> None:
+def test_options_have_a_description(language: str) -> None:
     options = authoring(language).options
     assert options is None or options.__doc__

@@ -1,4 +1,4 @@
-"""Telling many runs: those that are meant and no others, once each, however often it is begun."""
+"""Commands to many runs: each matching run gets the command once, also when the command is repeated."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ def events(place: Place, run: str, event_type: str) -> list[str]:
     return [line for line in lines if f'"type":"{event_type}"' in line]
 
 
-def test_those_that_are_found_are_told_and_no_others(standing: Place) -> None:
+def test_only_matching_runs_receive_a_command(standing: Place) -> None:
     mine, other = begun(standing, "acme", "c-1", "c-2", "c-3"), begun(standing, "umbrella", "other-1")
     asked = ("cancel", "--where", "tag.customer=acme", "--reason", "enough", "--by", "ada")
     preview = standing.here(*asked, said="n\n")
@@ -62,7 +62,7 @@ def test_those_that_are_found_are_told_and_no_others(standing: Place) -> None:
     assert standing.here("watch", "other-1", "--plain").exit_code == exits.CANCELLED
 
 
-def test_what_was_broken_off_goes_on_and_nobody_hears_it_twice(
+def test_an_interrupted_bulk_command_resumes_without_duplicates(
     standing: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = begun(standing, "signals", "s-1", "s-2", "s-3")
@@ -92,7 +92,7 @@ def test_what_was_broken_off_goes_on_and_nobody_hears_it_twice(
     assert standing.here("signal", runs[0], "price").exit_code == exits.FAILED
 
 
-def test_many_failures_are_tried_again_once_each(standing: Place) -> None:
+def test_each_failed_run_is_retried_once(standing: Place) -> None:
     standing.write("fails.json", {"turns": {"a": [{"error": {"code": "refused", "message": "no"}}]}})
     standing.write("well.json", {"turns": {"a": [{"text": "said"}]}})
     for name in ("f-1", "f-2"):
@@ -116,7 +116,7 @@ def test_many_failures_are_tried_again_once_each(standing: Place) -> None:
     assert standing.here("retry").exit_code == exits.USAGE
 
 
-def test_what_is_told_many_has_to_be_asked_for_whole(standing: Place) -> None:
+def test_incomplete_bulk_commands_are_refused(standing: Place) -> None:
     for words in (
         ("cancel",),
         ("cancel", "c-1", "--where", "run=c-1"),
@@ -145,7 +145,7 @@ def test_what_is_told_many_has_to_be_asked_for_whole(standing: Place) -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_an_empty_question_means_no_run(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+def test_an_empty_query_is_refused(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
     yes = ("--yes",) if words[0] not in ("replay", "archive", "runs", "cost") else ()
     said = Place(tmp_path).here(*words, "--where", text, *yes)
     assert (said.exit_code, said.stdout) == (exits.USAGE, "")
@@ -154,7 +154,7 @@ def test_an_empty_question_means_no_run(tmp_path: Path, words: tuple[str, ...], 
     assert "pass --all" in said.stderr
 
 
-def test_every_run_is_meant_in_so_many_words(standing: Place) -> None:
+def test_a_command_for_all_runs_requires_all(standing: Place) -> None:
     begun(standing, "all", "e-1", "e-2")
     assert {"e-1": "told", "e-2": "told"}.items() <= verdicts(standing, "signal", "--all", "price").items()
     preview = standing.here("pause", "--all", said="n\n")

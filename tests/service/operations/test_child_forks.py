@@ -1,4 +1,4 @@
-"""Child runs of a run that is retried: they go on from where their predecessors were, and pay for nothing again."""
+"""Child runs of a retried run continue where their predecessors stopped and repeat no paid turn."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ async def own_turns(connection: Connection, run: str) -> list[str]:
     return [event.path for event in events if event.type == ev.ModelResult.type and event.n > shared]
 
 
-async def test_the_retry_of_a_parent_goes_on_inside_its_failed_child_and_in_the_childs_child(
+async def test_a_retried_parent_continues_in_its_failed_child_and_grandchild(
     connection: Connection, caller: Caller
 ) -> None:
     origin = await caller.finished(**start(parent_of(child(PARENT, "flow"))))
@@ -73,11 +73,11 @@ async def test_the_retry_of_a_parent_goes_on_inside_its_failed_child_and_in_the_
     assert accepted.forked_from.run == child_id(child_id(again, KEY), KEY)
     assert accepted.parent == ev.Parent(child_id(last, KEY), KEY, 2)
     assert (await events_of(connection, last))[-1].type == ev.RunEnd.type
-    # What they share was recorded once, and nobody of the origin's was touched.
+    # Shared events are recorded once, and the origin and its children are unchanged.
     assert [(await events_of(connection, run))[-1].type for run in (origin, below, lowest)] == [ev.RunEnd.type] * 3
 
 
-async def test_a_retried_gather_keeps_what_its_children_have_done(connection: Connection, caller: Caller) -> None:
+async def test_a_retried_gather_keeps_the_results_of_its_children(connection: Connection, caller: Caller) -> None:
     """One child has ended well, the other one has failed; both are asked for once more."""
     calls = [child(ONE, "workflow"), child(DEFINITION, "workflow")]
     gather = {"action": "Gather", "calls": calls, "next": "done"}
@@ -91,7 +91,7 @@ async def test_a_retried_gather_keeps_what_its_children_have_done(connection: Co
     assert again == [[] if before == ["a"] else ["b", "c"] for before in taken]
 
 
-async def test_a_parent_that_was_cancelled_goes_on_inside_its_child(connection: Connection, caller: Caller) -> None:
+async def test_a_retried_cancelled_parent_continues_in_its_child(connection: Connection, caller: Caller) -> None:
     origin = await caller.start(**start(PARENT, WAITS))
     below = child_id(origin, KEY)
 
@@ -104,13 +104,11 @@ async def test_a_parent_that_was_cancelled_goes_on_inside_its_child(connection: 
     assert (await caller.ask("result", {"run_id": origin, "wait_s": PATIENCE_S}))["status"] == "cancelled"
     fork, result = await fork_run(caller, origin, failure=True, start={"script": SCRIPT})
     assert result["status"] == "completed"
-    # The turn that was under way is taken by the new child.
+    # The new child repeats the turn that was interrupted.
     assert await own_turns(connection, child_id(fork, KEY)) == ["b", "c"]
 
 
-async def test_a_child_that_is_another_by_now_begins_anew_and_bears_a_warning(
-    connection: Connection, caller: Caller
-) -> None:
+async def test_a_changed_child_restarts_with_a_warning(connection: Connection, caller: Caller) -> None:
     origin = await caller.finished(**start(PARENT))
     otherwise: dict[str, Any] = json.loads(json.dumps(DEFINITION).replace("Do a.", "Do it otherwise."))
     other = json.dumps(parent_of(child(otherwise, "workflow")))
@@ -126,7 +124,7 @@ async def test_a_child_that_is_another_by_now_begins_anew_and_bears_a_warning(
     assert "fork.diverges" in accepted.warnings[0].message
 
 
-async def test_places_that_are_none_are_refused_at_the_door(caller: Caller) -> None:
+async def test_invalid_child_forks_are_refused(caller: Caller) -> None:
     origin = await caller.finished(**start(PARENT))
     below = child_id(origin, KEY)
 
@@ -150,7 +148,7 @@ def log_of(*payloads: ev.Payload) -> list[Event]:
     return log.events
 
 
-def test_a_child_does_not_go_on_in_a_pause_and_one_that_goes_on_goes_on_from_its_end() -> None:
+def test_a_child_continues_before_its_pause_or_its_end() -> None:
     begun = log_of(ev.RunStart("w"), ev.RunPaused(reason="budget"), ev.RunParked(["x"]))
     assert find_continue_place("child", begun) == 1
     assert find_continue_place("child", begun[:1]) == 1

@@ -1,4 +1,4 @@
-"""Replaying all: every run of a store or an archive is verified, in processes of their own, and what is not is told."""
+"""Replaying all: every run of a store or an archive is verified in several processes, and failures are reported."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def test_every_run_is_verified_in_several_processes(tmp_path: Path, monkeypatch:
     assert report["events"] == sum(map(len, runs.values()))
 
 
-def test_what_is_not_verified_is_told_and_the_rest_is(tmp_path: Path) -> None:
+def test_a_diverging_run_is_reported_and_the_others_are_verified(tmp_path: Path) -> None:
     runs = recorded()
     bad, late, *_ = runs
     runs[bad], runs[late] = changed(runs[bad]), runs[late][:1]
@@ -70,7 +70,7 @@ def test_what_is_not_verified_is_told_and_the_rest_is(tmp_path: Path) -> None:
     assert bad in told.stdout
 
 
-def test_some_are_chosen(tmp_path: Path) -> None:
+def test_options_select_the_runs_to_replay(tmp_path: Path) -> None:
     runs = recorded()
     place = stored(tmp_path, runs)
     names = {events[0].definition for events in runs.values()}

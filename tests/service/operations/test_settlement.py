@@ -1,4 +1,4 @@
-"""What a run makes of what it is told, as those see it who told it: read off the log, and over real messages."""
+"""The verdict of a run about a command, as its caller gets it: from the log, and over real messages."""
 
 import datetime as dt
 import json
@@ -59,7 +59,7 @@ async def thoughtful(stage: Stage) -> End:
 
 
 def fate(events: Sequence[Event], cause: int) -> str:
-    """What somebody hears who told the run the command of that sequence, and follows it from then on."""
+    """Return the verdict that the caller of the command with that sequence gets from the events."""
     settling = Settling("r1", cause)
     for i, event in enumerate(events):
         try:
@@ -82,7 +82,7 @@ async def answers(harness: RunHarness, *responses: Any) -> tuple[RunRef, list[in
     return ref, [command.sequence for command in commands]
 
 
-async def test_answers_that_wait_for_each_other_are_told_apart() -> None:
+async def test_queued_answers_have_separate_verdicts() -> None:
     harness = harness_for(thoughtful)
     ref, (first, second, third, fourth) = await answers(harness, "many", "some", 3, 4)
     events = await finish(harness, ref, World())
@@ -93,7 +93,7 @@ async def test_answers_that_wait_for_each_other_are_told_apart() -> None:
     assert fate(events, 7) == "run.finished: the run has ended; it comes too late"
 
 
-async def test_as_long_as_nothing_is_made_of_an_answer_its_fate_is_pending() -> None:
+async def test_an_answer_is_pending_until_the_run_decides() -> None:
     harness = harness_for(thoughtful)
     ref, [only] = await answers(harness, 3)
     events = await harness.events(ref)
@@ -103,7 +103,7 @@ async def test_as_long_as_nothing_is_made_of_an_answer_its_fate_is_pending() -> 
 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
-async def test_a_question_that_is_gone_before_the_answer_is_thought_of(verb: str) -> None:
+async def test_an_answer_to_a_withdrawn_question_is_late(verb: str) -> None:
     harness = harness_for(thoughtful)
     ref = await harness.accept("p")
     await harness.perform(ref)
@@ -113,7 +113,7 @@ async def test_a_question_that_is_gone_before_the_answer_is_thought_of(verb: str
     assert fate(events, answer.sequence) == f"answer.late: {ASK}: the question was withdrawn before it"
 
 
-class Heard(Client):
+class KnownEvents(Client):
     """A client of a run whose next events are known."""
 
     def __init__(self, log: JetStreamLog, heard: list[Recorded]) -> None:
@@ -132,7 +132,7 @@ class Heard(Client):
         yield events()
 
 
-async def test_what_others_say_meanwhile_need_not_be_whole() -> None:
+async def test_events_of_other_commands_are_not_decoded() -> None:
     """A model's call with large texts, which are stored beside the event, comes before the signal is recorded."""
     call = {"request": {"purpose": "turn", "system": {"blob": "…"}, "messages": []}}
     events = [
@@ -142,7 +142,7 @@ async def test_what_others_say_meanwhile_need_not_be_whole() -> None:
     heard = [decode_recorded(f"cb.run.acme.r1.d.{one.type}", one.n, REF, "", encode_event(one)) for one in events]
     with pytest.raises(msgspec.ValidationError):
         ev.payload_of(heard[0].event)
-    found = await tell_and_wait(Heard(cast(JetStreamLog, MemoryLog()), heard), "r1", "signal", Signal(name="go"))
+    found = await tell_and_wait(KnownEvents(cast(JetStreamLog, MemoryLog()), heard), "r1", "signal", Signal(name="go"))
     assert found.settled
     assert found.recorded is not None
     assert found.recorded.n == 6
@@ -158,7 +158,7 @@ def event_of(type: str, n: int, payload: Any, cause: int, blobs: Sequence[str] =
 # -- over real messages -----------------------------------------------------------------------------------------------
 
 
-class TestForReal:
+class TestOverMessages:
     """With a server and a worker."""
 
     @pytest.fixture
@@ -175,7 +175,7 @@ class TestForReal:
                 break
         return caller, run
 
-    async def test_who_answers_by_request_hears_the_verdict(self, tmp_path: Path) -> None:
+    async def test_an_answer_by_request_returns_the_verdict(self, tmp_path: Path) -> None:
         async with standing(tmp_path) as connection:
             caller, run = await self.asking(connection)
             wrong = {"run_id": run, "verb": "answer", "body": {"user_response": "maybe"}}
@@ -190,7 +190,7 @@ class TestForReal:
             assert (right["recorded"], right["cause"]) == recorded[1]
             assert len(recorded) == 2
 
-    async def test_who_does_not_wait_hears_that_it_is_on_its_way(self, tmp_path: Path) -> None:
+    async def test_an_answer_without_waiting_is_pending(self, tmp_path: Path) -> None:
         async with standing(tmp_path) as connection:
             caller, run = await self.asking(connection)
             body = {"run_id": run, "verb": "answer", "body": {"user_response": "yes"}, "wait_s": 0}
@@ -198,7 +198,7 @@ class TestForReal:
             assert (answered["verdict"], "recorded" in answered) == ("pending", False)
             assert (await caller.ask("result", {"run_id": run, "wait_s": 30}))["status"] == "completed"
 
-    async def test_two_who_speak_at_once_each_hear_of_their_own(self, tmp_path: Path) -> None:
+    async def test_each_caller_gets_the_verdict_of_its_own_command(self, tmp_path: Path) -> None:
         async with standing(tmp_path) as connection:
             client = connection.client
             _, run = await self.asking(connection)

@@ -160,14 +160,14 @@ def test_each_task_has_its_frames_and_the_effect_that_it_awaits(scenario: Scenar
     assert fetched == before
 
 
-def test_a_task_that_has_ended_is_gone_and_the_others_are_left(scenario: Scenario) -> None:
+def test_an_ended_task_is_not_listed(scenario: Scenario) -> None:
     events = scenario.start(trio, input={"url": "abc"}).events
     found = stacks_at(events, number(events, "effect.result"))
     assert [task.task for task in found.tasks] == ["", "task[2]", "task[3]"]
     assert found.tasks[0].tasks == ["task[2]", "task[3]"]
 
 
-def test_before_the_run_begins_there_is_no_task(scenario: Scenario) -> None:
+def test_there_is_no_task_before_the_run_starts(scenario: Scenario) -> None:
     events = scenario.start(trio, input={"url": "abc"}).events
     assert stacks_at(events, 1).tasks == []
     assert functions(stacks_at(events, number(events, "run.start")).tasks[0]) == ["trio"]
@@ -193,7 +193,7 @@ def test_a_failed_workflow_has_the_frames_in_which_its_exception_was_raised(scen
         assert task.frames[-1].locals == {"allowed": "False", "size": "6"}
 
 
-def test_a_workflow_that_waits_for_what_never_comes_keeps_its_frames(scenario: Scenario) -> None:
+def test_a_stuck_workflow_keeps_its_frames(scenario: Scenario) -> None:
     events = scenario.start(stuck).events
     (task,) = stacks_at(events, events[-1].n, with_locals=True).tasks
     assert (functions(task), task.other) == (["stuck"], "a future")
@@ -205,7 +205,7 @@ def test_a_completed_workflow_has_no_task(scenario: Scenario) -> None:
     assert stacks_at(events, events[-1].n).tasks == []
 
 
-def test_what_tasks_await_is_found_through_generators_groups_and_queues(scenario: Scenario) -> None:
+def test_awaited_effects_are_found_through_generators_groups_and_queues(scenario: Scenario) -> None:
     events = scenario.start(waiting).events
     found = named(stacks_at(events, number(events, "signal.awaited")))
     assert functions(found["task[1]"]) == ["iterate", "questions"]
@@ -222,7 +222,7 @@ def test_what_tasks_await_is_found_through_generators_groups_and_queues(scenario
     }
 
 
-def test_what_has_no_frames_is_said(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_frames_are_explained(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     events = scenario.start(brief).events
     with pytest.raises(CallboardError, match=r"replay\.no_event"):
         stacks_at(events, events[-1].n + 1)
@@ -231,7 +231,7 @@ def test_what_has_no_frames_is_said(scenario: Scenario, monkeypatch: pytest.Monk
         stacks_at(events, events[-1].n)
 
 
-def test_a_definition_that_is_no_code_has_no_frames(scenario: Scenario) -> None:
+def test_a_definition_without_code_has_no_frames(scenario: Scenario) -> None:
     one = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Say something.}\nedges: []\n"
     events = scenario.start(source=one, script={"default": {"text": "done"}}).events
     with pytest.raises(CallboardError, match=r"debug\.no_code"):

@@ -1,4 +1,4 @@
-"""Retention: runs that are over go by themselves when a rule says so, and nothing else does."""
+"""Retention: rules remove ended runs automatically, and no others."""
 
 import datetime as dt
 import json
@@ -42,14 +42,14 @@ def rule(**members: Any) -> RetentionRule:
 async def expired(
     connection: Connection, one: RetentionRule, *, dry: bool = False, after: dt.timedelta = LATER
 ) -> ExpiryResult:
-    """Carry a rule out as if it were so much later."""
+    """Apply a rule as if it were later by `after`."""
     async with listings(connection) as found:
         expiry = Expiry(connection.log, found, TENANT, dry=dry)
         return await expiry.carry_out("mine", one, dt.datetime.now(dt.UTC) + after)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Ask commands again and again, which sets no event of ours."""
+    """Repeat a check of other processes, which set no event in this one."""
     until_at = time.monotonic() + 2 * PATIENCE_S
     while not holds():
         assert time.monotonic() < until_at
@@ -60,7 +60,7 @@ async def listed(caller: Caller) -> set[str]:
     return {row["run"] for row in (await caller.ask("runs", {}))["runs"]}
 
 
-async def test_what_is_over_for_so_long_goes_and_nothing_else(connection: Connection, caller: Caller) -> None:
+async def test_only_matching_runs_of_the_given_age_are_removed(connection: Connection, caller: Caller) -> None:
     mine = await caller.finished(run_id="mine", tags={"customer": "acme"})
     other = await caller.finished(run_id="other")
     going = await caller.start(run_id="going", script=WAITS)
@@ -77,16 +77,16 @@ async def test_what_is_over_for_so_long_goes_and_nothing_else(connection: Connec
     assert await listed(caller) == {going}
 
 
-async def test_what_is_still_needed_stays_and_is_said_once(connection: Connection, caller: Caller) -> None:
+async def test_a_run_with_a_fork_is_kept_and_reported_once(connection: Connection, caller: Caller) -> None:
     origin = await caller.finished(run_id="origin")
     fork = (await caller.ask("fork", {"run_id": origin, "from": "b", "start": {"tags": {"keep": "yes"}}}))["run_id"]
     await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S})
     kept = await expired(connection, rule(where="not tag.keep=yes"))
     assert (kept.runs, [(one.run, one.code) for one in kept.stays]) == ([], [(origin, "purge.forked")])
-    # Where its fork goes too, a run goes at once, and that is foreseen.
+    # A run is removed together with its fork, and the preview says so.
     foreseen = await expired(connection, rule(), dry=True)
     assert (foreseen.runs, foreseen.stays) == ([fork, origin], [])
-    # Round after round it is said once; meanwhile what has ended goes.
+    # Over several rounds it is reported once, and ended runs are still removed.
     config = connection.config.model_copy(
         update={
             "retention": {"short": RetentionRule(age="1s", where="not tag.keep=yes", tenant=(TENANT,))},
@@ -130,7 +130,7 @@ async def test_a_run_is_archived_with_its_children_before_it_goes(
     assert await listed(caller) == set()
 
 
-async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
+async def test_a_run_without_an_answer_of_the_log_is_kept_and_blocks_no_other(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [await caller.finished() for _ in range(6)]
@@ -147,7 +147,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
     found = await expired(connection, rule())
     assert found.runs == [runs[0], *runs[2:]]
     assert [(one.run, one.code) for one in found.stays] == [(runs[1], "log.no_answer")]
-    # Where it is silent at one after the other nobody waits for all of them.
+    # After several silent runs in a row the rule stops.
     silent = {await caller.finished() for _ in range(6)}
     asked.clear()
     with pytest.raises(NoAnswer):
@@ -155,7 +155,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
     assert len(asked) == 1 + retention.SILENT_MAX
 
 
-def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:
+def test_a_deployment_applies_its_retention_rules(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("callboard.toml", 'retention_every_s = 1\n[retention.short]\nage = "1s"\nstatus = "completed"\n')
     with place.up():
@@ -167,7 +167,7 @@ def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_servers")
-def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
+def test_the_retention_command_lists_the_runs_and_asks_first(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert place.here("retention", "--dry-run").exit_code == exits.USAGE
     for run in ("first", "second"):
@@ -195,7 +195,7 @@ def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
         ({"age": "1d", "keep": "1d"}, "keep"),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_said(members: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+def test_an_invalid_retention_rule_is_refused(members: dict[str, Any], wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         load({"retention": {"mine": members}}, env={}, cwd=tmp_path)
     assert any("retention.mine" in str(one) and wrong in str(one) for one in refused.value.problems)

@@ -33,7 +33,7 @@ async def levels(connection: Connection) -> dict[str, Level]:
     return {one.check: one.level for one in findings}
 
 
-async def test_an_embedded_server_is_sound(tmp_path: Path) -> None:
+async def test_an_embedded_server_has_no_findings(tmp_path: Path) -> None:
     async with deployed(tmp_path) as connection:
         found = await levels(connection)
     found.pop("worker-user")
@@ -71,7 +71,7 @@ async def test_a_shared_server_is_checked_for_what_its_tenants_may_bring(tmp_pat
     assert found["tools-code"] == "error"
 
 
-async def test_what_grows_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_growth_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log("Run-1")
     log.accepted()
     log.add(RunEnd("completed"))
