@@ -29,7 +29,7 @@ LIMITS = {
     "service": 20,
     "surfaces": 22,
     "callboard": 20,
-    "tests": 40,
+    "tests": 12,
     "benchmarks": 10,
     "examples": 10,
     "page": 12,
