@@ -32,10 +32,10 @@ CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loo
 """Configurations of FLOW nodes that are expressions."""
 
 ATTACHABLE = ("TOOL", "MEMORY")
+"""The types of nodes that can be attached to an agent."""
 
 APPROVING = ("AI_AGENT", "TOOL")
 """Types of nodes whose calls of tools may need approval."""
-"""The types of nodes that can be attached to an agent."""
 
 
 def check_beyond_shape(tree: Tree) -> list[Problem]:
@@ -232,7 +232,7 @@ def _cycle(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str, Any]
     successors: dict[str, list[str]] = {name: [] for name in by_id if name not in apart}
     for _index, connection in _objects(document.get("connections")):
         source, target = connection.get("from_node"), connection.get("to_node")
-        if source in successors and target in successors:
+        if isinstance(source, str) and isinstance(target, str) and {source, target} <= successors.keys():
             successors[source].append(target)
     if cycle := cycle_of(successors):
         message = f"the graph contains a cycle: {' → '.join(cycle)}"

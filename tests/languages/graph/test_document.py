@@ -221,6 +221,14 @@ def test_cycles_are_refused_even_if_they_are_unreachable(wires: list[str], cycle
     assert f"{path[0]} -> {path[1]}" in wires
 
 
+@pytest.mark.parametrize("end", ["from_node", "to_node"])
+@pytest.mark.parametrize("value", [["a"], {"id": "a"}], ids=["list", "object"])
+def test_an_end_of_a_connection_that_is_not_a_text_is_a_problem_at_its_place(end: str, value: Any) -> None:
+    written = graph([webhook(), step("a"), step("b")], "t -> a", "a -> b")
+    written["connections"][1][end] = value
+    assert ("SCHEMA", f"connections[1].{end}") in find_problems(written)
+
+
 def test_an_unknown_node_type_is_warned_of() -> None:
     definition = parsed(graph([webhook(), node("a", "FLOW", "SWITCH", x=1), node("b", "ROBOT", "X")]))
     assert [(problem.code, problem.where) for problem in definition.warnings] == [
