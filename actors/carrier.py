@@ -119,7 +119,7 @@ class OpenToolboxes(Protocol):
         this process."""
         ...
 
-    async def changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, OpenToolbox]:
+    async def find_changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, OpenToolbox]:
         """Return the open toolboxes whose tools are others than those that the log has."""
         ...
 
@@ -312,7 +312,7 @@ class Carrier:
             failure = error.failure
             is_asking = failure.code == INPUT_REQUIRED and failure.details is not None
             found |= {"asks": failure.details} if is_asking else {"error": failure}
-        changed = await sessions.changed(job.toolboxes)
+        changed = await sessions.find_changed(job.toolboxes)
         for code, reason in {warning: None for one in changed.values() for warning in one.warnings}:
             reporter.warn(job.node, code, reason)
         listings = {key: list(one.specs) for key, one in changed.items()}

@@ -132,7 +132,7 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
     folder = "" if wanted == "." else f"{wanted}/"
     if within := sorted(name for name in files if posixpath.normpath(name).startswith(folder)):
         raise _failure(
-            "SOURCE_FILE_READ_FAILED", f"{value} is a folder; a source is one of its files: {_listed(within)}"
+            "SOURCE_FILE_READ_FAILED", f"{value} is a folder; a source is one of its files: {_list_names(within)}"
         )
     if base_dir is None:
         brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
@@ -140,7 +140,7 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
     return await to_thread.run_sync(_read_below, value, base_dir, bytes_max)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return f"{', '.join(names[:NAMED_MAX])}{more}"
 

@@ -69,7 +69,7 @@ class Toolboxes:
         where = f" at server {server}" if server else ""
         raise ToolFailed(Failure(code="tool.unknown", message=f"tool {tool!r} not found{where}: {there_is}"))
 
-    async def changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, NodeToolbox]:
+    async def find_changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, NodeToolbox]:
         """Return the open toolboxes whose tools are others than those that the log has."""
         found: dict[str, NodeToolbox] = {}
         for key, record in toolboxes.items():

@@ -47,7 +47,9 @@ class SharedObject:
             return {}
         after: Any = self._codec.encode(borrowed)
         changed = {name: value for name, value in after.items() if self._before.get(name) != value}
-        added = {name: items for name, value in changed.items() if (items := _added(self._before.get(name), value))}
+        added = {
+            name: items for name, value in changed.items() if (items := _find_added(self._before.get(name), value))
+        }
         whole = {name: value for name, value in changed.items() if name not in added}
         removed: JSON = [name for name in self._before if name not in after]
         found: Changes = {"set": whole, "added": added, "unset": removed}
@@ -73,7 +75,7 @@ class SharedObject:
                 _set(self._given, name, getattr(changed, name))
 
 
-def _added(before: JSON, after: JSON) -> list[JSON]:
+def _find_added(before: JSON, after: JSON) -> list[JSON]:
     """Return the items that were added to the end of a list; none if it was changed otherwise."""
     grown = isinstance(before, list) and isinstance(after, list) and after[: len(before)] == before
     return after[len(before) :] if grown else []

@@ -37,7 +37,7 @@ async def raw(connection: Connection, runs: int) -> float:
     return RAW_EVENTS / (time.perf_counter() - began)
 
 
-async def performed(connection: Connection, runs: int, nodes: int, tag: str) -> float:
+async def measure_appends(connection: Connection, runs: int, nodes: int, tag: str) -> float:
     """Return the events per second of ``runs`` chains at once, from publishing the starts to the last ``run.end``."""
     client = connection.client
     ids = {f"{tag}-{i}" for i in range(runs)}
@@ -62,6 +62,6 @@ async def report() -> None:
             async with fresh_deployment(sync) as connection:
                 appends = max([await raw(connection, runs)])
             async with staffed_connection(sync) as connection:
-                await performed(connection, 1, NODES, "warm")
-                events = max([await performed(connection, runs, NODES, f"r{i}") for i in range(ROUNDS)])
+                await measure_appends(connection, 1, NODES, "warm")
+                events = max([await measure_appends(connection, runs, NODES, f"r{i}") for i in range(ROUNDS)])
             print(f"{sync:>8} {runs:>5} {appends:>12,.0f} {events:>10,.0f} {events / appends:>6.2f}")

@@ -77,11 +77,11 @@ async def report(sizes: tuple[int, ...] = RUNS) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stored = 0
         for size in (0, *sorted(sizes)):
-            async with _worked(folder) as connection:
+            async with _open_with_worker(folder) as connection:
                 began = time.perf_counter()
                 if not stored:
                     await connection.client.start(start_message(2, TEMPLATE))
-                    await _ended(connection, TEMPLATE)
+                    await _wait_for_end(connection, TEMPLATE)
                 await _grow(connection.log, connection.config.tenant, stored, size)
                 print(f"  wrote {size - stored:,} runs in {time.perf_counter() - began:.1f} s")
                 stored = size
@@ -91,12 +91,12 @@ async def report(sizes: tuple[int, ...] = RUNS) -> None:
 
 
 @asynccontextmanager
-async def _worked(folder: str) -> AsyncGenerator[Connection]:
+async def _open_with_worker(folder: str) -> AsyncGenerator[Connection]:
     async with open_connection(settings(folder, SYNC)) as connection, open_worker(connection, {}):
         yield connection
 
 
-async def _ended(connection: Connection, run: str) -> None:
+async def _wait_for_end(connection: Connection, run: str) -> None:
     async with connection.client.follow(run, event_type="run.end", after=0) as ends:
         async for _end in ends:
             return
@@ -109,7 +109,7 @@ async def _grow(log: JetStreamLog, tenant: str, first: int, beyond: int) -> None
     for number in range(first + 1, beyond + 1):
         name = f"grown-{number:08}"
         for message in template:
-            subject, data = _renamed(message, name, failed=not number % FAILED_EVERY)
+            subject, data = _rename_message(message, name, failed=not number % FAILED_EVERY)
             await log.nc.publish(subject, data, headers={one: message.headers[one] for one in (MARK, NUMBER)})
             sent += 1
             if not sent % SENT_AT_ONCE:
@@ -117,7 +117,7 @@ async def _grow(log: JetStreamLog, tenant: str, first: int, beyond: int) -> None
     await _until(log, sent)
 
 
-def _renamed(message: Copied, name: str, *, failed: bool) -> tuple[str, bytes]:
+def _rename_message(message: Copied, name: str, *, failed: bool) -> tuple[str, bytes]:
     data = message.data.replace(TEMPLATE.encode(), name.encode())
     if failed and message.subject.endswith(".run.end"):
         data = data.replace(b'"status":"completed"', b'"status":"failed"', 1)
@@ -235,9 +235,9 @@ async def report_cold(runs: int, hot: int = HOT) -> None:
     """Report on a store with ``runs`` finished runs, of which ``hot`` are in the stream and the others in segments."""
     print(f"Cold storage: {runs:,} runs of two nodes, of which {hot:,} are in the stream")
     with tempfile.TemporaryDirectory() as folder:
-        async with _worked(folder) as connection:
+        async with _open_with_worker(folder) as connection:
             await connection.client.start(start_message(2, TEMPLATE))
-            await _ended(connection, TEMPLATE)
+            await _wait_for_end(connection, TEMPLATE)
             began = time.perf_counter()
             before = await _stream_bytes(connection.log)
             await _grow_cold(connection, runs - hot)
@@ -257,7 +257,7 @@ async def report_cold(runs: int, hot: int = HOT) -> None:
         print(f"  memory of the server, started    {rested_mb:>9.0f} MB")
         print(f"  from `kill -9` to the next end   {back_s:>9.1f} s", flush=True)
         shutil.rmtree(Path(folder, FOLDER), ignore_errors=True)
-        async with _worked(folder) as connection:
+        async with _open_with_worker(folder) as connection:
             began = time.perf_counter()
             async with listings(connection) as keeper:
                 count = await keeper.matching(connection.config.tenant, Both(()))
@@ -289,7 +289,7 @@ async def _grow_cold(connection: Connection, count: int) -> None:
             sent += 1
             copies: list[Copied] = []
             for behind, message in enumerate(reversed(template)):
-                subject, data = _renamed(message, name, failed=not number % FAILED_EVERY)
+                subject, data = _rename_message(message, name, failed=not number % FAILED_EVERY)
                 copies.append(Copied(sent - behind, subject, message.time, message.headers, data))
             headers = {one: template[-1].headers[one] for one in (MARK, NUMBER)}
             await log.nc.publish(copies[0].subject, copies[0].data, headers=headers)

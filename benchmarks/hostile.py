@@ -54,7 +54,7 @@ class Meter:
 
 
 @asynccontextmanager
-async def measured() -> AsyncGenerator[tuple[Connection, Meter]]:
+async def open_measured() -> AsyncGenerator[tuple[Connection, Meter]]:
     async with staffed_connection("100ms") as connection, anyio.create_task_group() as tasks:
         meter = Meter()
         tasks.start_soon(meter.watch)
@@ -67,7 +67,7 @@ async def measured() -> AsyncGenerator[tuple[Connection, Meter]]:
 async def report(names: list[str] | None = None) -> None:
     print(f"{'hostile start':<52} {'ends as':<34} {'took':>8} {'loop kept':>10} {'others late':>12}")
     worst, late = 0.0, 0.0
-    async with measured() as (connection, meter):
+    async with open_measured() as (connection, meter):
         usual = median(meter.reading()[1])
         for name in names or CORPUS:
             before = time.perf_counter()

@@ -82,7 +82,7 @@ async def seen_ms(page: Page, url: str, script: str, argument: object = None, *,
     return await until(page, script, argument)
 
 
-def told(what: str, value: float, unit: str, bound: float) -> None:
+def print_figure(what: str, value: float, unit: str, bound: float) -> None:
     print(f"{what:<58} {value:>9.1f} {unit:<6} (at most {bound:g})", flush=True)
 
 
@@ -103,8 +103,8 @@ async def report() -> None:
                 await runs(browser, url, len(events))
                 await news(browser, log, url)
                 await questions(browser, log, url)
-                await floods(browser, log, url, told, TIMES)
-            await idle_viewer(log, url, told)
+                await floods(browser, log, url, print_figure, TIMES)
+            await idle_viewer(log, url, print_figure)
 
 
 def drawing() -> None:
@@ -117,7 +117,7 @@ def drawing() -> None:
         began = time.process_time()
         geometry(Outline(nodes, edges))
         took.append(time.process_time() - began)
-    told(f"drawing of {NODES} nodes", statistics.median(took) * 1_000, "ms", 500)
+    print_figure(f"drawing of {NODES} nodes", statistics.median(took) * 1_000, "ms", 500)
 
 
 async def lists(browser: Opened, url: str) -> None:
@@ -127,11 +127,11 @@ async def lists(browser: Opened, url: str) -> None:
     print(f"{RUNS:,} runs, the index is made: first row {took / 1_000:.1f} s", flush=True)
     at = f"{url}/workers"
     first = await median_ms(lambda: seen_ms(page, f"{url}/runs", FIRST_ROW, ".list", at=at))
-    told(f"{RUNS:,} runs: first row", first, "ms", 200)
+    print_figure(f"{RUNS:,} runs: first row", first, "ms", 200)
     failed = await median_ms(lambda: seen_ms(page, f"{url}/runs?status=failed", FIRST_ROW, ".list", at=at))
-    told(f"{RUNS:,} runs, those that failed: first row", failed, "ms", 200)
+    print_figure(f"{RUNS:,} runs, those that failed: first row", failed, "ms", 200)
     nodes = await page.evaluate("() => document.querySelectorAll('body *').length")
-    told("elements", nodes, "", 600)
+    print_figure("elements", nodes, "", 600)
     await browser.close_pages()
 
 
@@ -140,12 +140,14 @@ async def runs(browser: Opened, url: str, count: int) -> None:
     rows = f"{url}/runs/{LONG}"
     whole = f"() => document.querySelector('cb-run')?.run?.last === {count}"
     events = "[data-pane=events] .list"
-    told(f"{count:,} events, cold: first row", await seen_ms(page, rows, FIRST_ROW, events), "ms", 400)
+    print_figure(f"{count:,} events, cold: first row", await seen_ms(page, rows, FIRST_ROW, events), "ms", 400)
     await until(page, whole)
     at = f"{url}/workers"
     first = await median_ms(lambda: seen_ms(page, rows, FIRST_ROW, events, at=at))
-    told(f"{count:,} events: first row", first, "ms", 200)
-    told(f"{count:,} events: waterfall whole", await median_ms(lambda: seen_ms(page, rows, whole, at=at)), "ms", 500)
+    print_figure(f"{count:,} events: first row", first, "ms", 200)
+    print_figure(
+        f"{count:,} events: waterfall whole", await median_ms(lambda: seen_ms(page, rows, whole, at=at)), "ms", 500
+    )
     frames: list[float] = await page.evaluate(
         f"""async () => {{
             const list = document.querySelector({events!r}), found = []
@@ -159,9 +161,9 @@ async def runs(browser: Opened, url: str, count: int) -> None:
             return found
         }}"""
     )
-    told("scrolling: p95 of a frame", statistics.quantiles(frames, n=20)[-1], "ms", 20)
+    print_figure("scrolling: p95 of a frame", statistics.quantiles(frames, n=20)[-1], "ms", 20)
     nodes = await page.evaluate("() => document.querySelectorAll('body *').length")
-    told("elements", nodes, "", 600)
+    print_figure("elements", nodes, "", 600)
     steps: list[float] = await page.evaluate(
         """() => Array.from({length: 50}, (_, i) => {
             const view = document.querySelector('cb-run'), began = performance.now()
@@ -170,7 +172,7 @@ async def runs(browser: Opened, url: str, count: int) -> None:
             return performance.now() - began
         })"""
     )
-    told("scrubber: slowest of 50 steps", max(steps), "ms", 50)
+    print_figure("scrubber: slowest of 50 steps", max(steps), "ms", 50)
     await browser.close_pages()
 
 
@@ -188,13 +190,13 @@ async def news(browser: Opened, log: EventLog, url: str) -> None:
         await until(page, "(n) => n in window.noted", event.n)
     noted: dict[str, float] = await page.evaluate("() => window.noted")
     delays = [noted[str(n)] - then for n, then in acknowledged.items()]
-    told("an appended event is seen: p95", statistics.quantiles(delays, n=20)[-1], "ms", 250)
+    print_figure("an appended event is seen: p95", statistics.quantiles(delays, n=20)[-1], "ms", 250)
     shown: list[float] = []
     empty: list[float] = []
     for _ in range(TIMES):
         empty.append(await tabs_ms(browser, page, "about:blank"))
         shown.append(await tabs_ms(browser, page, f"{url}/runs/{LIVE}", SHOWS, 3 + APPENDED))
-    told(f"{TABS} tabs are loaded", statistics.median(shown), "ms", 2_000)
+    print_figure(f"{TABS} tabs are loaded", statistics.median(shown), "ms", 2_000)
     ratio = statistics.median(one / other for one, other in zip(shown, empty, strict=True))
     print(f"{'':<58} {ratio:>9.1f} times as long as empty ones, {statistics.median(empty):.0f} ms", flush=True)
     await append_events(log, LIVE, [grown[3 + APPENDED]], after)
@@ -235,7 +237,7 @@ async def questions(browser: Opened, log: EventLog, url: str) -> None:
         began = time.perf_counter()
         await until(page, "(n) => document.querySelectorAll('.inbox-row').length >= n", number)
         delays.append((time.perf_counter() - began) * 1_000)
-    told("a question is in the inbox", statistics.median(delays), "ms", 500)
+    print_figure("a question is in the inbox", statistics.median(delays), "ms", 500)
     await browser.close_pages()
 
 

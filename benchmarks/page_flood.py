@@ -47,9 +47,9 @@ LONG_TASKS = """() => {
 async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell, times: int) -> None:
     """Measure a run that grows and a list in which runs begin and end, each ``times`` times."""
     runs = [await _run_flooded(browser, log, url, f"flood-{time}") for time in range(times)]
-    _told(tell, "a run", runs)
+    _print_paces(tell, "a run", runs)
     lists = [await _list_flooded(browser, log, url, f"burst-{time}") for time in range(times)]
-    _told(tell, "a list", lists)
+    _print_paces(tell, "a list", lists)
 
 
 async def _run_flooded(browser: Opened, log: JetStreamLog, url: str, run: str) -> tuple[float, float]:
@@ -58,7 +58,7 @@ async def _run_flooded(browser: Opened, log: JetStreamLog, url: str, run: str) -
     await append_events(log, run, grown[:3])
     page = await _watching(browser, f"{url}/runs/{run}")
     took = await _flood(log, grown[3:])
-    await _arrived(page, "() => document.querySelector('cb-run').run.last", len(grown))
+    await _wait_until_arrived(page, "() => document.querySelector('cb-run').run.last", len(grown))
     return len(grown) / took, await _longest_ms(page)
 
 
@@ -69,7 +69,7 @@ async def _list_flooded(browser: Opened, log: JetStreamLog, url: str, prefix: st
     events = list(many_runs(count, prefix))
     took = await _flood(log, events)
     last = f"{prefix}-{count - 1:06}"
-    await _arrived(page, f"() => document.querySelector('cb-runs').rows[0].run === '{last}' ? 1 : 0", 1)
+    await _wait_until_arrived(page, f"() => document.querySelector('cb-runs').rows[0].run === '{last}' ? 1 : 0", 1)
     return len(events) / took, await _longest_ms(page)
 
 
@@ -91,7 +91,7 @@ async def _flood(log: JetStreamLog, events: Sequence[Event]) -> float:
     return time.perf_counter() - began
 
 
-async def _arrived(page: Page, what: str, wanted: int) -> None:
+async def _wait_until_arrived(page: Page, what: str, wanted: int) -> None:
     await page.evaluate(
         f"async (wanted) => {{ while ((({what})()) < wanted) await new Promise((done) => setTimeout(done, 50)) }}",
         wanted,
@@ -104,7 +104,7 @@ async def _longest_ms(page: Page) -> float:
     return max(tasks)
 
 
-def _told(tell: Tell, what: str, seen: Sequence[tuple[float, float]]) -> None:
+def _print_paces(tell: Tell, what: str, seen: Sequence[tuple[float, float]]) -> None:
     paces, longest = zip(*seen, strict=True)
     tell(f"{what} of {statistics.median(paces):,.0f} events/s: longest task", statistics.median(longest), "ms", TASK_MS)
 
@@ -129,10 +129,10 @@ async def idle_viewer(log: JetStreamLog, url: str, tell: Tell) -> None:
 
 def _append(server: str, first: int, last: int) -> list[float]:
     """Append events of a run with long texts, one by one at a steady pace; return the seconds that each took."""
-    return anyio.run(_paced, server, first, last)
+    return anyio.run(_append_paced, server, first, last)
 
 
-async def _paced(server: str, first: int, last: int) -> list[float]:
+async def _append_paced(server: str, first: int, last: int) -> list[float]:
     made = Log(WORDY, WORDY).started()
     for turn in range(last // 2):
         made.add(ModelCall("turn", "scripted", "00"), "loop", 1, 1, f"turn.{turn}")

@@ -57,7 +57,7 @@ def many_runs(count: int, name: str = "run") -> Iterator[Event]:
 
 async def publish(log: JetStreamLog, events: Iterator[Event]) -> None:
     """Store events of runs without other writers: without guards, and without waiting for each."""
-    stored, sent = await _stored(log), 0
+    stored, sent = await _last_sequence(log), 0
     for sent, event in enumerate(events, 1):
         ref = RunRef(TENANT, event.run)
         headers = {MARK: f"{event.run}.{event.n}", NUMBER: str(event.n)}
@@ -68,11 +68,11 @@ async def publish(log: JetStreamLog, events: Iterator[Event]) -> None:
     await _until(log, stored + sent)
 
 
-async def _stored(log: JetStreamLog) -> int:
+async def _last_sequence(log: JetStreamLog) -> int:
     return (await api(log.requests, f"STREAM.INFO.{log.stream}", {}))["state"]["last_seq"]
 
 
 async def _until(log: JetStreamLog, sequence: int) -> None:
     await log.nc.flush()
-    while await _stored(log) < sequence:  # noqa: ASYNC110 — the server does not report its progress
+    while await _last_sequence(log) < sequence:  # noqa: ASYNC110 — the server does not report its progress
         await anyio.sleep(LOOK_S)

@@ -47,7 +47,7 @@ def containers() -> tuple[int, int]:
     return len(found), sum(isinstance(one, WorkflowLoop) for one in found)
 
 
-async def parked(connection: Connection, definition: str, tag: str, runs: int) -> dict[str, str]:
+async def park_runs(connection: Connection, definition: str, tag: str, runs: int) -> dict[str, str]:
     """Start runs, and wait until all have left memory; return the keys of their questions, by run."""
     client = connection.client
     limit = anyio.CapacityLimiter(AT_ONCE)
@@ -76,7 +76,7 @@ async def parked(connection: Connection, definition: str, tag: str, runs: int) -
     return questions
 
 
-async def resumed(connection: Connection, questions: dict[str, str]) -> int:
+async def answer_all(connection: Connection, questions: dict[str, str]) -> int:
     """Answer every question; return how many runs have completed when all have ended."""
     client = connection.client
     limit = anyio.CapacityLimiter(AT_ONCE)
@@ -106,11 +106,11 @@ async def report() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with staffed_connection("100ms") as connection:
             # Memory that a process allocates only once does not belong to the runs.
-            await resumed(connection, await parked(connection, definition, "first", RUNS // 4))
+            await answer_all(connection, await park_runs(connection, definition, "first", RUNS // 4))
             gc.collect()
             before_mb, (before, _) = resident_mb(os.getpid()), containers()
             began = time.perf_counter()
-            questions = await parked(connection, definition, "parked", RUNS)
+            questions = await park_runs(connection, definition, "parked", RUNS)
             took_s = time.perf_counter() - began
             grown_kb = (resident_mb(os.getpid()) - before_mb) * 1024
             after, loops = containers()
@@ -118,5 +118,5 @@ async def report() -> None:
             print(f"  memory      {grown_kb / RUNS:>9.1f} KB per parked run")
             print(f"  containers  {(after - before) / RUNS:>9.1f} per parked run, of which {loops} loops of workflows")
             began = time.perf_counter()
-            completed = await resumed(connection, questions)
+            completed = await answer_all(connection, questions)
             print(f"  resumed     {completed / (time.perf_counter() - began):>9,.0f} runs/s, {completed} completed")

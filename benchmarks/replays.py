@@ -24,7 +24,7 @@ from callboard.service.worker.bootstrap import open_worker
 NODES = 1_000
 
 
-async def finished(connection: Connection, run_id: str) -> list[Event]:
+async def finish_run(connection: Connection, run_id: str) -> list[Event]:
     client = connection.client
     async with client.follow(event_type="run.end", after=None) as ends:
         await client.start(start_message(NODES, run_id) | {"options": {"max_steps": 2 * NODES}})
@@ -34,7 +34,7 @@ async def finished(connection: Connection, run_id: str) -> list[Event]:
     return events_of(await read_run(connection.log, client.ref(run_id)))
 
 
-def replayed(ref: RunRef, events: list[Event], definitions: Definitions) -> None:
+def replay_run(ref: RunRef, events: list[Event], definitions: Definitions) -> None:
     admission = read_admission(events[0], definitions.language)
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1]))
     replay(stage, admission, started, events)
@@ -57,7 +57,7 @@ def rate(count: int, work: Callable[[], object]) -> float:
 async def report() -> None:
     print(f"Replay of a finished run of {NODES} nodes")
     async with staffed_connection("100ms") as connection:
-        events = await finished(connection, "long")
+        events = await finish_run(connection, "long")
         ref = connection.client.ref("long")
         began = time.perf_counter()
         await read_run(connection.log, ref)
@@ -66,15 +66,15 @@ async def report() -> None:
     # A worker parses a definition once, and keeps it for all runs.
     definitions = Definitions()
     read_admission(events[0], definitions.language)
-    print(f"  replay      {rate(count, lambda: replayed(ref, events, definitions)):>9,.0f} events/s")
+    print(f"  replay      {rate(count, lambda: replay_run(ref, events, definitions)):>9,.0f} events/s")
     print(f"  results     {rate(count, lambda: fold(Results(), events)):>9,.0f} events/s")
     print(f"  trace       {rate(count, lambda: fold(TraceFold(), events)):>9,.0f} events/s")
     print(f"  spans       {rate(count, lambda: spans(events)):>9,.0f} events/s")
     print(f"  runs        {rate(count, lambda: fold(Runs(), events)):>9,.0f} events/s")
-    await resumed()
+    await measure_resume()
 
 
-async def resumed() -> None:
+async def measure_resume() -> None:
     """Stop a worker a few nodes before the end, and measure how long another needs until it enters the next node."""
     async with fresh_deployment("100ms") as connection:
         client = connection.client

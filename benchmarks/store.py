@@ -29,11 +29,11 @@ STARTS = 40
 
 async def report() -> None:
     print("A full store")
-    await parked()
-    await crowded()
+    await measure_parked()
+    await measure_crowded()
 
 
-async def parked() -> None:
+async def measure_parked() -> None:
     """Park runs at a breakpoint and measure the memory of this process, which is both worker and client."""
     async with staffed_connection("100ms", park_linger_s=0) as connection:
         await _park(connection, WARM, "warm")
@@ -62,7 +62,7 @@ async def _park(connection: Connection, runs: int, tag: str) -> None:
                 return
 
 
-async def crowded() -> None:
+async def measure_crowded() -> None:
     """Compare the time from a start to its ``run.end`` in an empty store and in one with many finished runs."""
     async with fresh_deployment("100ms") as connection:
         async with open_worker(connection, {}):

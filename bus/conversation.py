@@ -101,7 +101,7 @@ def new_messages(spoken: RecordedTurns, key: str, memory: NodeResults, asked: st
     The reply has what its provider attached to it if the provider that is ``asked`` is the same, or is not known.
     """
     call = spoken.calls[key]
-    messages = [_returned(spoken.replies[call.base], asked)] if call.base is not None else []
+    messages = [_to_message(spoken.replies[call.base], asked)] if call.base is not None else []
     for message in call.messages:
         messages.append(Message(message.role, [_part(part, spoken, memory) for part in message.parts]))
     return messages
@@ -114,7 +114,7 @@ def reply_message(reply: ModelResult) -> Message:
     return Message("assistant", parts or [Text("")])
 
 
-def _returned(reply: ModelResult, asked: str) -> Message:
+def _to_message(reply: ModelResult, asked: str) -> Message:
     """Return a reply as a message for the provider that is ``asked``."""
     message = reply_message(reply)
     if not (asked and reply.provider) or asked == reply.provider:

@@ -184,7 +184,7 @@ class Question(Protocol):
         """
         ...
 
-    def counted(self, k: int, message: str) -> None:
+    def count_answer(self, k: int, message: str) -> None:
         """Accept the k-th answer as one of several that the question needs; the question stays open."""
         ...
 

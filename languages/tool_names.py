@@ -40,7 +40,9 @@ class DistinctTools:
         for one in new:
             if not one.own_name:
                 continue
-            name = one.own_name if one.own_name in plain else _unused(prefixed_name(one.server, one.own_name), used)
+            name = (
+                one.own_name if one.own_name in plain else _find_unused(prefixed_name(one.server, one.own_name), used)
+            )
             used.add(name)
             self._kept[one.server, one.own_name] = name
             if name != one.own_name:
@@ -50,14 +52,14 @@ class DistinctTools:
                 f"several tools have the same name, so they are offered under others: {', '.join(renamed.values())}"
             )
             self._node.warn(RENAMED, reason, list(renamed))
-        return [self._named(one) for one in listed]
+        return [self._rename_tool(one) for one in listed]
 
-    def _named(self, tool: ToolSpec) -> ToolSpec:
+    def _rename_tool(self, tool: ToolSpec) -> ToolSpec:
         name = self._kept[tool.server, tool.own_name] if tool.own_name else tool.name
         return tool if name == tool.name else replace(tool, name=name)
 
 
-def _unused(name: str, used: Collection[str]) -> str:
+def _find_unused(name: str, used: Collection[str]) -> str:
     number, found = 1, name
     while found in used:
         number += 1

@@ -109,12 +109,12 @@ def _parts(
             case Attached({"call": True, "signature": str(signature)}):
                 own = signature
             case Attached({"thought": str(thought), **members}):
-                yield {"text": thought, "thought": True, **_signed(members.get("signature"))}
+                yield {"text": thought, "thought": True, **_signature_members(members.get("signature"))}
             case Attached(members, text):
-                yield {"text": text, **_signed(members.get("signature"))}
+                yield {"text": text, **_signature_members(members.get("signature"))}
             case ToolUse(id, tool, thought=thought):
                 call = {"function_call": {**_id(id), "name": names[tool], "args": input_of(part)}}
-                yield {**call, **(_signed(own or thought) if attached else {})}
+                yield {**call, **(_signature_members(own or thought) if attached else {})}
                 own = ""
             case ToolOutput(id=id, output=output, error=error):
                 answer = {"output": output} if error is None else {"error": error_text(error)}
@@ -142,7 +142,7 @@ def _parts_of(thought: str) -> list[Any]:
     return unseal(API, thought)
 
 
-def _signed(signature: object) -> dict[str, bytes]:
+def _signature_members(signature: object) -> dict[str, bytes]:
     """Return a part's signature, which some models require; nothing for a text that does not come from Gemini."""
     try:
         found = b64decode(signature, altchars=b"-_", validate=True) if isinstance(signature, str) else b""

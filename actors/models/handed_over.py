@@ -107,18 +107,18 @@ class _Attempt(Struct):
             reply = await self._call(on_text)
         except CodeHeld as error:
             message = f"the code has computed or blocked for {HELD_S:g} s without awaiting, and was interrupted"
-            raise _failed(RuntimeError(message), self.work.note) from error
+            raise _to_failed_try(RuntimeError(message), self.work.note) from error
         except Exception as error:
-            raise (_refused(context) or _failed(error, self.work.note)) from error
+            raise (_first_refusal(context) or _to_failed_try(error, self.work.note)) from error
         except BaseException as error:
             # Raised further it would end the worker, with all its runs.
             if not is_foreign(error):
                 raise
             did = f"called exit: {error}" if isinstance(error, SystemExit) else f"raised {describe_error(error)}"
-            raise _failed(RuntimeError(f"the code has {did}"), self.work.note) from error
+            raise _to_failed_try(RuntimeError(f"the code has {did}"), self.work.note) from error
         finally:
             WORK.reset(token)
-        if (refused := _refused(context)) is not None:
+        if (refused := _first_refusal(context)) is not None:
             raise refused
         members = {name: getattr(reply, name) for name in TurnReply.__struct_fields__}
         members["first_chunk_ms"] = first_chunk_ms
@@ -136,11 +136,11 @@ class _Attempt(Struct):
         return await self.code.perform(lambda: self.work.call(on_text_here))
 
 
-def _refused(context: WorkContext) -> TryFailed | None:
+def _first_refusal(context: WorkContext) -> TryFailed | None:
     return TryFailed(context.refused[0], again=False) if context.refused else None
 
 
-def _failed(error: Exception, note: Callable[[Exception], JSON]) -> TryFailed:
+def _to_failed_try(error: Exception, note: Callable[[Exception], JSON]) -> TryFailed:
     """Return the failure of a try that raised an exception."""
     code, known = _code_of(error)
     if code == "model.raised":

@@ -140,7 +140,7 @@ class ChatCalls:
         return self._calls
 
     def _take(self, piece: "_Piece") -> None:
-        call = (self._named(piece) if piece.name else self._continued(piece)) or self._begin(piece)
+        call = (self._find_named(piece) if piece.name else self._find_unnamed(piece)) or self._begin(piece)
         if piece.id:
             call.id = call.id or piece.id
             call.ids.add(piece.id)
@@ -156,7 +156,7 @@ class ChatCalls:
             calls.append(call)
         return call
 
-    def _named(self, piece: "_Piece") -> ChatCall | None:
+    def _find_named(self, piece: "_Piece") -> ChatCall | None:
         """Return the call that a piece with a name continues; None if it begins one."""
         here = self._at(piece.index)
         same = [call for call in here if piece.id and piece.id in call.ids]
@@ -176,7 +176,7 @@ class ChatCalls:
             return self._begin(piece, is_sure=False)
         return None
 
-    def _continued(self, piece: "_Piece") -> ChatCall | None:
+    def _find_unnamed(self, piece: "_Piece") -> ChatCall | None:
         """Return the call that a piece without a name continues, or None.
 
         :raises TryFailed: if there are several
@@ -187,7 +187,7 @@ class ChatCalls:
         if piece.is_empty or len(found) < 2:
             return next(reversed(found), None)
         if any(not call.is_complete for call in found[:-1]):
-            raise self._draft.doubt(f"a piece belongs to one of {len(found)} calls: {_shown(found)}")
+            raise self._draft.doubt(f"a piece belongs to one of {len(found)} calls: {_list_names(found)}")
         return found[-1]
 
     def _at(self, index: int | None) -> list[ChatCall]:
@@ -235,5 +235,5 @@ class _Piece:
         return not call.pieces and self.input == call.input
 
 
-def _shown(calls: Sequence[ChatCall]) -> str:
+def _list_names(calls: Sequence[ChatCall]) -> str:
     return ", ".join(call.name or "one without a name" for call in calls)

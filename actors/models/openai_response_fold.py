@@ -8,7 +8,7 @@ import msgspec
 from callboard.actors.models.draft import PARTS_BETWEEN, DraftCall, ReplyDraft, usage_of
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.openai_errors import failure_in_stream as error_told
-from callboard.actors.models.openai_responses import COMMENTARY, Item, MessageItem, attach, kept, more_of_call
+from callboard.actors.models.openai_responses import COMMENTARY, Item, MessageItem, attach, more_of_call, to_input_item
 from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.lib.canonical_json import canonical
@@ -161,7 +161,7 @@ class ResponseFold:
         return self._say(said, "".join(texts)) if any(texts) else None
 
     def _keep(self, item: Mapping[str, JSON]) -> None:
-        found = kept(item)
+        found = to_input_item(item)
         if found is None:
             return
         name = str(item.get("id") or canonical(found).decode())

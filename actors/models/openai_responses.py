@@ -55,7 +55,7 @@ Item = MessageItem | DraftCall | dict[str, Any]
 """An item of a response; a mapping is one that is sent back as it is."""
 
 
-def kept(item: Mapping[str, JSON]) -> dict[str, Any] | None:
+def to_input_item(item: Mapping[str, JSON]) -> dict[str, Any] | None:
     """Return an item, neither message nor call, as it is sent back; None if the provider could not read it."""
     match item:
         case {"type": "reasoning"}:

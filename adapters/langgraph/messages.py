@@ -172,14 +172,14 @@ def result_of(turn: ModelResult, id: str, given: Mapping[str, Any]) -> ChatResul
     """Return the result of a recorded turn. A turn that a script has answered becomes a message with ``id``."""
     native: Any = turn.native
     if native is None:
-        return ChatResult(generations=[ChatGeneration(message=_scripted(turn, id, given))])
+        return ChatResult(generations=[ChatGeneration(message=_to_ai_message(turn, id, given))])
     generation = ChatGeneration(
         message=decode(native["message"]), generation_info=decode(native["generation_info"]) or None
     )
     return ChatResult(generations=[generation], llm_output=decode(native["llm_output"]))
 
 
-def _scripted(turn: ModelResult, id: str, given: Mapping[str, Any]) -> AIMessage:
+def _to_ai_message(turn: ModelResult, id: str, given: Mapping[str, Any]) -> AIMessage:
     calls = [{"id": use.id, "name": use.tool, "args": use.input, "type": "tool_call"} for use in turn.tool_calls]
     text = turn.text
     if turn.data is not None and not calls:

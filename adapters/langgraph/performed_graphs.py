@@ -182,7 +182,7 @@ def _task(func: Any, name: str, place: NodeScope, number: int) -> Any:
             _prepare_in(get_config(), inner)
             return func(*args, **given)
 
-    return _named(aperform if iscoroutinefunction(func) else perform, func)
+    return _copy_name(aperform if iscoroutinefunction(func) else perform, func)
 
 
 def _task_step(func: Any, name: str, place: NodeScope, number: int) -> Any:
@@ -196,7 +196,7 @@ def _task_step(func: Any, name: str, place: NodeScope, number: int) -> Any:
             arguments = show_value({"args": list(args), **given})
             return await perform_work(inner, "step", arguments, get_config(), body)
 
-    return _named(perform, func)
+    return _copy_name(perform, func)
 
 
 def _name_of(func: Any) -> str:
@@ -205,7 +205,7 @@ def _name_of(func: Any) -> str:
     return getattr(named, "__name__", type(func).__name__)
 
 
-def _named(perform: Any, func: Any) -> Any:
+def _copy_name(perform: Any, func: Any) -> Any:
     perform = wraps(func)(perform)
     perform.__name__ = _name_of(func)
     return perform

@@ -47,7 +47,7 @@ async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     call_id: str | None = given.get("tool_call_id")
     allowed: Ok[Any] | Refusal = Ok(tool_input)
     if place.settings.approve:
-        named = _named(self, tool_input)
+        named = _name_inputs(self, tool_input)
         allowed = await _decide(place, self, named, place.call.requested.get(call_id or "", ""))
         if isinstance(allowed, Ok) and allowed.value is named:
             allowed = Ok(tool_input)
@@ -56,7 +56,7 @@ async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
             raise StepFailed(allowed.error)
         text = allowed.error.message
         return text if call_id is None else ToolMessage(text, tool_call_id=call_id, name=self.name, status="error")
-    called = self if self.name in place.settings.inline else _recorded(self)
+    called = self if self.name in place.settings.inline else _with_step_body(self)
     return await _arun(called, allowed.value, *args, **given)
 
 
@@ -68,7 +68,7 @@ def _call_and_wait(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     return wait_for(_call(self, tool_input, *args, **given), f"tool {self.name}")
 
 
-def _named(tool: Any, tool_input: Any) -> dict[str, Any]:
+def _name_inputs(tool: Any, tool_input: Any) -> dict[str, Any]:
     """Return the input of a tool by the names of its parameters; a text is the input of the first one."""
     if isinstance(tool_input, dict):
         return tool_input  # pyright: ignore[reportUnknownVariableType]
@@ -78,7 +78,7 @@ def _named(tool: Any, tool_input: Any) -> dict[str, Any]:
 
 def _refuse_demanded(tool: Any, tool_input: Any) -> None:
     """Refuse a call in a step, if the graph that has the step demands an approval of it."""
-    if is_demanded(tool.name, _named(tool, tool_input)):
+    if is_demanded(tool.name, _name_inputs(tool, tool_input)):
         refuse_in_step("the graph", f"calls {tool.name}, which needs approval,")
 
 
@@ -134,7 +134,7 @@ def _ignore(_one: Any) -> None:
 _KINDS: dict[type, type] = {}
 
 
-def _recorded(tool: Any) -> Any:
+def _with_step_body(tool: Any) -> Any:
     """Return the tool with a body that is a step."""
     kind = type(tool)
     if kind not in _KINDS:

@@ -84,7 +84,7 @@ class CallboardMCPServer(MCPServer):
         if loop is None:
             await self._plain().connect()
         else:
-            await self._opened(loop)
+            await self._ensure_open(loop)
 
     async def cleanup(self) -> None:
         """Close the server."""
@@ -111,7 +111,7 @@ class CallboardMCPServer(MCPServer):
         loop = current_loop()
         if loop is None:
             return await self._plain().list_tools(run_context, agent)
-        specs = (await self._opened(loop)).specs.values()
+        specs = (await self._ensure_open(loop)).specs.values()
         return [
             MCPTool(name=one.name, description=one.description, input_schema=dict(one.input_schema)) for one in specs
         ]
@@ -122,7 +122,7 @@ class CallboardMCPServer(MCPServer):
         loop = current_loop()
         if loop is None:
             return await self._plain().call_tool(tool_name, arguments, meta)
-        opened = await self._opened(loop)
+        opened = await self._ensure_open(loop)
         opened.count += 1
         # A server may have withdrawn the tool since the SDK has listed it; the worker then says so.
         spec = opened.specs.get(tool_name, ToolSpec(tool_name, server=self.name))
@@ -140,7 +140,7 @@ class CallboardMCPServer(MCPServer):
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
         return await self._plain().get_prompt(name, arguments)
 
-    async def _opened(self, loop: WorkflowLoop) -> _Open:
+    async def _ensure_open(self, loop: WorkflowLoop) -> _Open:
         opened: _Open | None = loop.locals.get(self)
         if opened is not None:
             return opened

@@ -152,7 +152,7 @@ class _Durable(Struct, frozen=True):
         given = parse(arguments)
         decided = await self._decide(loop, node, context, given)
         if isinstance(decided, Refusal):
-            return await self._refused(context, decided)
+            return await self._describe_refusal(context, decided)
         if decided.value != given:
             given, arguments = decided.value, canonical(decided.value).decode()
         origin = get_function_tool_origin(self.tool)
@@ -177,7 +177,7 @@ class _Durable(Struct, frozen=True):
         call = ProposedCall(spec_of(tool), given, f"agent {calls.agent}", calls.above, calls.turn)
         return await decide(loop, node, "tool.1.0", call, terms)
 
-    async def _refused(self, context: ToolContext[Any], refusal: Refusal) -> str:
+    async def _describe_refusal(self, context: ToolContext[Any], refusal: Refusal) -> str:
         """Return what the model reads of a call that is not made.
 
         :raises StepFailed: if the agent fails for it

@@ -121,20 +121,20 @@ def resumption(system: System) -> float:
         steps = Path(folder, "steps")
         steps.touch()
 
-        def taken() -> int:
+        def count_steps() -> int:
             return steps.read_bytes().count(b"\n")
 
         env = system.environment
         with running(system.command("server", folder) if system.server else ["true"], env):
             with running(system.command("long", folder), env) as process:
-                wait_until(lambda: taken() >= KILLED_AT)
+                wait_until(lambda: count_steps() >= KILLED_AT)
                 kill(process)
             killed = time.perf_counter()
             with running(system.command("resume", folder), env):
                 # A listener may still receive steps for a moment that were taken before the kill.
                 time.sleep(HEARD_S)
-                before = taken()
-                wait_until(lambda: taken() > before)
+                before = count_steps()
+                wait_until(lambda: count_steps() > before)
                 return time.perf_counter() - killed
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
-from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, say
+from workloads import AT_ONCE, LONG, STEPS, WIDTH, chains, fan_outs, read_arguments, say
 
 from callboard.bus.nats.server.data_directory import running_url
 
@@ -173,7 +173,7 @@ def url_over(folder: Path) -> str:
 
 
 def main() -> None:
-    workload, folder = asked()
+    workload, folder = read_arguments()
     if workload == "server":
         asyncio.run(watch(folder, url_over(folder)))
     else:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 
 from dbos import DBOS, SetWorkflowID
-from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, marks, say
+from workloads import AT_ONCE, LONG, STEPS, WIDTH, chains, fan_outs, marks, read_arguments, say
 
-WORKLOAD, FOLDER = asked()
+WORKLOAD, FOLDER = read_arguments()
 DBOS(
     config={
         "name": "peers",
@@ -27,7 +27,7 @@ async def nothing():
 
 
 @DBOS.step()
-async def marked():
+async def mark_step():
     mark()
 
 
@@ -45,7 +45,7 @@ async def wide():
 @DBOS.workflow()
 async def long():
     for _ in range(LONG):
-        await marked()
+        await mark_step()
 
 
 async def perform(workflow, run):

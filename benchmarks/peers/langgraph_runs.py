@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, marks, say
+from workloads import AT_ONCE, LONG, STEPS, WIDTH, chains, fan_outs, marks, read_arguments, say
 
 
 class State(TypedDict):
@@ -47,7 +47,7 @@ def config(thread):
 
 
 async def main():
-    workload, folder = asked()
+    workload, folder = read_arguments()
     async with AsyncSqliteSaver.from_conn_string(str(folder / "checkpoints.sqlite")) as saver:
 
         async def perform(graph, thread, state):

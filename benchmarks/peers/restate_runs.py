@@ -13,12 +13,12 @@ import restate
 import uvloop
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
-from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, marks, say
+from workloads import AT_ONCE, LONG, STEPS, WIDTH, chains, fan_outs, marks, read_arguments, say
 
 INGRESS, ADMIN, NODE, SERVICE = 18080, 19070, 15122, 19080
 UP_S = 60
 
-WORKLOAD, FOLDER = asked()
+WORKLOAD, FOLDER = read_arguments()
 peers = restate.Service("peers")
 mark = marks(FOLDER)
 
@@ -27,7 +27,7 @@ async def nothing():
     return None
 
 
-async def marked():
+async def mark_step():
     mark()
 
 
@@ -45,7 +45,7 @@ async def wide(ctx: restate.Context, request: dict) -> None:
 @peers.handler()
 async def long(ctx: restate.Context, request: dict) -> None:
     for _ in range(LONG):
-        await ctx.run_typed("step", marked)
+        await ctx.run_typed("step", mark_step)
 
 
 app = restate.app([peers])

@@ -36,7 +36,7 @@ ROUNDS = 3
 """Number of fan-outs; the best one counts."""
 
 
-def asked() -> tuple[str, Path]:
+def read_arguments() -> tuple[str, Path]:
     """Return the workload and the folder that this program was called with."""
     return sys.argv[1], Path(sys.argv[2])
 

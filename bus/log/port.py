@@ -105,7 +105,7 @@ def decode_recorded(subject: str, sequence: int, ref: RunRef, id: str, data: byt
         event = decode_event(data)
         if not event.blobs:
             # A payload with large values is checked later, when they are put back in.
-            event = _known(event, id)
+            event = _replace_unknown(event, id)
     except JSON_ERRORS as error:
         event = _unreadable(subject, sequence, ref, str(error))
     return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
@@ -130,14 +130,14 @@ async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
         payload = Raw(key.decrypted_payload(event.type, event.n, bytes(event.payload)))
         decrypted = msgspec.structs.replace(event, payload=payload)
         if not event.blobs:
-            decrypted = _known(decrypted, item.id)
+            decrypted = _replace_unknown(decrypted, item.id)
     except (*JSON_ERRORS, Undecipherable) as error:
         event = _unreadable(event.type, item.sequence, item.ref, str(error))
         return replace(item, event=event, encrypted=False)
     return replace(item, event=decrypted, key=key, encrypted=False)
 
 
-def _known(event: Event, id: str) -> Event:
+def _replace_unknown(event: Event, id: str) -> Event:
     """Return an event, or the one that represents it if this version does not know a value in it.
 
     Only writers of events mark them with an ``id``. A message without one is not an event if its payload is malformed.
@@ -562,7 +562,7 @@ async def whole(log: LogReader, recorded: Recorded) -> Event:
         return _without_payload(recorded, f"its large value {error.args[0]} is missing")
     payload = msgspec.Raw(payloads.join(bytes(event.payload), blobs))
     try:
-        return _known(msgspec.structs.replace(event, payload=payload), recorded.id)
+        return _replace_unknown(msgspec.structs.replace(event, payload=payload), recorded.id)
     except JSON_ERRORS as error:
         return _without_payload(recorded, str(error))
 

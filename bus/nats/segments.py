@@ -182,7 +182,7 @@ class SegmentBuilder:
     def finish(self) -> tuple[bytes, list[ManifestEntry]]:
         """Return the bytes of the segment, and its runs."""
         blocks, listed, offset = list[bytes](), list[ManifestEntry](), 0
-        for parts in self._grouped():
+        for parts in self._group_parts():
             block = zlib.compress(b"".join(data for _ref, _end, data in parts), LEVEL)
             at = 0
             for ref, end, data in parts:
@@ -195,7 +195,7 @@ class SegmentBuilder:
         trailer = len(manifest).to_bytes(8, "big") + sha256(manifest).digest() + MAGIC
         return b"".join((*blocks, manifest, trailer)), listed
 
-    def _grouped(self) -> list[list[tuple[RunRef, int, bytes]]]:
+    def _group_parts(self) -> list[list[tuple[RunRef, int, bytes]]]:
         found, size = list[list[tuple[RunRef, int, bytes]]](), BLOCK_BYTES
         for part in self._parts:
             if size >= BLOCK_BYTES:

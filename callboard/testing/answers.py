@@ -46,7 +46,7 @@ def fails(code: str, message: str = "") -> Callable[[Any], JSON]:
     return answer
 
 
-def unscripted(what: str, request: Any, remedy: str = "") -> EffectFailed:
+def unscripted_failure(what: str, request: Any, remedy: str = "") -> EffectFailed:
     message = f"nothing is scripted for {what}; it is asked for {shorten(str(request))}"
     return EffectFailed(Failure(UNSCRIPTED, f"{message}: {remedy}" if remedy else message, retryable=False))
 
@@ -71,7 +71,7 @@ class Answering:
         """
         answers = self._given.get(name)
         if answers is None:
-            raise unscripted(name, request)
+            raise unscripted_failure(name, request)
         if not callable(answers):
             found = answers[min(self._place(name, call), len(answers) - 1)]
             if isinstance(found, BaseException):
@@ -95,7 +95,7 @@ class Answering:
             return await self.answer(STEP, call, {"step": name, "arguments": arguments})
         if not scripts(name, script):
             remedy = f"give its answers in effects={{{name!r}: …}}, or call the functions of steps by call_steps=True"
-            raise unscripted(f"step {name}", arguments, remedy)
+            raise unscripted_failure(f"step {name}", arguments, remedy)
         try:
             return scripted_answer(name, script, ToolCallContext("", "", call, self._place(name, call)))
         except ToolFailed as failed:

@@ -118,7 +118,7 @@ class NamedDefinitions:
             members = {one: {**kept.get(one, {}), **document.get(one, {})} for one in ("files", "options", "children")}
             filled = {one: value for one, value in members.items() if value}
             return {**kept, **document, **filled, "definition": kept["definition"]}
-        if (text := self._hosted(name)) is not None:
+        if (text := self._find_hosted(name)) is not None:
             return {**document, "definition": {"source": text}}
         message = f"no definition {name!r} is registered in this scenario"
         expected = f"Scenario(definitions={{{name!r}: FILE_OR_WORKFLOW}})"
@@ -129,7 +129,7 @@ class NamedDefinitions:
             self._made[name] = start_message(self._given[name], {})
         return self._made[name]
 
-    def _hosted(self, name: str) -> str | None:
+    def _find_hosted(self, name: str) -> str | None:
         if not self._code:
             return None
         spoken = hosting()

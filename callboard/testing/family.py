@@ -130,7 +130,7 @@ class Family:
     async def events(self, ref: RunRef) -> list[Event]:
         return [item.event for item in await read_run(self._log, ref)]
 
-    async def asked(self, interaction: str = "") -> RunRef | None:
+    async def find_asking(self, interaction: str = "") -> RunRef | None:
         """Return the run with the open question of this key; without a key the first run with an open question."""
         for ref in self.runs:
             for intent in open_intents(await self.events(ref)):

@@ -369,7 +369,7 @@ class Scenario:
         self._services.instead[key] = cancel
 
     async def _answer(self, interaction: str, told: dict[str, Any], run: str) -> None:
-        found = self._find(run) if run else await self._family.asked(interaction) or self._require_run()
+        found = self._find(run) if run else await self._family.find_asking(interaction) or self._require_run()
         await self._tell("answer", told, found)
 
     async def _tell(self, verb: str, fields: dict[str, Any], ref: RunRef) -> None:

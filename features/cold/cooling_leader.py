@@ -51,7 +51,7 @@ async def round_of(log: JetStreamLog, config: Config, *, dry: bool) -> list[Cool
     for tenant in rule.tenant or (config.tenant,):
         moved: list[str] = []
         batch: list[RunRef] = []
-        async with aclosing(_selected(log, tenant, rule, now)) as found:
+        async with aclosing(_select_runs(log, tenant, rule, now)) as found:
             async for ref in found:
                 batch.append(ref)
                 if len(batch) == SEGMENT_RUNS_MAX:
@@ -68,7 +68,7 @@ async def _move(log: JetStreamLog, batch: list[RunRef], *, dry: bool) -> list[st
     return [ref.run for ref in moved]
 
 
-async def _selected(log: JetStreamLog, tenant: str, rule: ColdRule, now: dt.datetime) -> AsyncGenerator[RunRef]:
+async def _select_runs(log: JetStreamLog, tenant: str, rule: ColdRule, now: dt.datetime) -> AsyncGenerator[RunRef]:
     """Yield the runs to move, the oldest first.
 
     The stream has the first event of exactly the runs that are not in cold storage.

@@ -313,8 +313,8 @@ class IndexFollower:
                 if not pending:
                     return
                 try:
-                    unknown = await self.ask(lambda index: index.unknown(pending))
-                    moved = await self._moved([one for one in unknown if one.event.type == RunEnd.type])
+                    unknown = await self.ask(lambda index: index.find_unadmitted(pending))
+                    moved = await self._find_moved([one for one in unknown if one.event.type == RunEnd.type])
                     lost = await self._lost([one for one in unknown if one.event.run not in moved])
                     events = [one for run in moved.values() for one in run]
                     await self.ask(lambda index: index.take(pending, pending[-1].sequence, events, lost))
@@ -339,7 +339,7 @@ class IndexFollower:
                 found.append(one)
         return found
 
-    async def _moved(self, ends: Sequence[IndexedEvent]) -> dict[str, list[IndexedEvent]]:
+    async def _find_moved(self, ends: Sequence[IndexedEvent]) -> dict[str, list[IndexedEvent]]:
         """Return the events of those of the ended runs that are in cold storage, by the ids of the runs."""
         log = self._log.without_keys()
         found: dict[str, list[IndexedEvent]] = {}

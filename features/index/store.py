@@ -159,7 +159,7 @@ class RunIndex(IndexQueries):
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def unknown(self, taken: Sequence[IndexedEvent]) -> list[IndexedEvent]:
+    def find_unadmitted(self, taken: Sequence[IndexedEvent]) -> list[IndexedEvent]:
         """Return the first event of each run whose admission is neither in the index nor among these events."""
         begun = set[str]()
         found: dict[str, IndexedEvent] = {}

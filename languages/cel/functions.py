@@ -167,7 +167,7 @@ def _write_json(data: JSON, pieces: list[str], budget: EvaluationBudget) -> None
         pieces.append("null" if data is None else "true" if data else "false")
     elif type(data) is str:
         budget.take_text(len(data))
-        pieces.append(_quoted(data))
+        pieces.append(_quote(data))
     elif type(data) is list:
         before = "["
         for item in data:
@@ -179,7 +179,7 @@ def _write_json(data: JSON, pieces: list[str], budget: EvaluationBudget) -> None
         before = "{"
         for name in sorted(data, key=_utf16):
             budget.take_text(len(name))
-            pieces.append(f"{before}{_quoted(name)}:")
+            pieces.append(f"{before}{_quote(name)}:")
             _write_json(data[name], pieces, budget)
             before = ","
         pieces.append("}" if data else "{}")
@@ -192,7 +192,7 @@ def _utf16(name: str) -> bytes:
     return name.encode("utf-16-be", "surrogatepass")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise EvaluationError("toJson(): a text holds half of a surrogate pair")
     return encode_basestring(text)

@@ -257,7 +257,7 @@ def _schema_message(location: Location, fault: check.SchemaViolation) -> str:
 
 def _dangling(schema: JSON) -> Iterator[tuple[Location, str]]:
     """Yield the references that the schema cannot resolve. Schemas with an inner ``$id`` are not checked."""
-    scope = open_scope(schema, check.DRAFT2020.rules, check.published)
+    scope = open_scope(schema, check.DRAFT2020.rules, check.read_meta_schemas)
     for location, part in _subschemas(schema, ()):
         reference = part.get("$ref")
         if location and "$id" in part:

@@ -184,7 +184,7 @@ class Agent(Generic[T]):
     ) -> AgentAnswer[T]:
         """Let the model work with the steps and the tools of the toolbox, which servers have."""
         names = DistinctTools(node, self.tools.keys())
-        served = _served(names, toolbox)
+        served = _served_tools(names, toolbox)
         self._check_approved({*self.tools, *(name for one in served.values() for name in names_of(one))})
         steps = {name: _spec(tool) for name, tool in self.tools.items()}
         request = ModelRequest(
@@ -201,7 +201,7 @@ class Agent(Generic[T]):
             if reply.tool_calls:
                 told = await self._call_all(loop, node, turn, slot, reply.tool_calls, steps, served)
                 request = self._next(node.key(slot), Message("user", told))
-                if (now := _served(names, toolbox)) != served:
+                if (now := _served_tools(names, toolbox)) != served:
                     served = now
                     request = replace(request, tools=[*steps.values(), *served.values()], retooled=True)
                 continue
@@ -338,7 +338,7 @@ def _conversation(items: Sequence[JSON]) -> list[Message]:
     return found
 
 
-def _served(names: DistinctTools, toolbox: Toolbox | None) -> dict[str, ToolSpec]:
+def _served_tools(names: DistinctTools, toolbox: Toolbox | None) -> dict[str, ToolSpec]:
     """Return the tools that servers have now, by the name under which the model is offered them."""
     return {} if toolbox is None else {one.name: one for one in names.name(toolbox.specs)}
 

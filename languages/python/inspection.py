@@ -42,7 +42,7 @@ class WorkflowInspection:
             return self._at_fault
         main = self._loop.main
         error = None if main is None or not main.done() or main.cancelled() else main.exception()
-        failed = [InspectedTask("", self._raised(error), error=error)] if error is not None else []
+        failed = [InspectedTask("", self._frames_of_error(error), error=error)] if error is not None else []
         tasks = [self._inspect(task) for task in self._loop.list_unfinished()]
         return [*failed, *sorted(tasks, key=lambda task: _split_numbers(task.path))]
 
@@ -50,9 +50,9 @@ class WorkflowInspection:
         frames, waited = _walk(task.get_coro())
         places = [self._place(frame, frame.f_lineno, frame.f_lasti) for frame in frames]
         own = [place for place in places if not is_own(_file(place.frame))]
-        return InspectedTask(self._loop.addresses.of(task), own, self._awaited(frames, waited))
+        return InspectedTask(self._loop.addresses.of(task), own, self._find_wait(frames, waited))
 
-    def _raised(self, error: BaseException) -> list[CodeFrame]:
+    def _frames_of_error(self, error: BaseException) -> list[CodeFrame]:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         places: list[CodeFrame] = []
@@ -68,7 +68,7 @@ class WorkflowInspection:
         in_bundle = bool(self._root) and is_in_bundle(self._root, file)
         return CodeFrame(frame, short(self._root, file), line, instruction, in_bundle)
 
-    def _awaited(self, frames: list[FrameType], waited: Any) -> TaskWait | None:
+    def _find_wait(self, frames: list[FrameType], waited: Any) -> TaskWait | None:
         node = self._loop.node_awaited(waited)
         if node is not None:
             return TaskWait(path=node.path, iteration=node.iteration)

@@ -115,10 +115,10 @@ class ModelTurns:
 
 def same_messages(one: list[Message], other: list[Message]) -> bool:
     """Whether two conversations say the same, however their texts are divided into parts."""
-    return list(map(_merged, one)) == list(map(_merged, other))
+    return list(map(_merge_texts, one)) == list(map(_merge_texts, other))
 
 
-def _merged(message: Message) -> Message:
+def _merge_texts(message: Message) -> Message:
     """Return a message whose texts are one part before the others."""
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     rest = [part for part in message.parts if not isinstance(part, Text)]

@@ -73,7 +73,7 @@ def step_failed(failure: Failure, own: Mapping[str, Any] | None = None) -> StepF
     try:
         found = read_noted(_noted_in(failure), _as_it_is)
         assert found is not None
-        kind = _combined(type(original), found.missing)
+        kind = _combine_classes(type(original), found.missing)
         made: Any = found.make(kind) if kind is not None else StepFailed(failure)
         StepFailed.describe(made, failure, original)
         return made
@@ -99,7 +99,7 @@ class _Raised(StepFailed):
 
 
 @lru_cache(256)
-def _combined(kind: type[Exception], missing: tuple[str, ...]) -> type[StepFailed] | None:
+def _combine_classes(kind: type[Exception], missing: tuple[str, ...]) -> type[StepFailed] | None:
     """Return the subclass of `StepFailed` and a class of exceptions; None if there cannot be one.
 
     An attribute that was not recorded raises `AttributeError` with the reason.

@@ -126,10 +126,10 @@ class _Rewriting:
             for name, one in node.items()
         }
         if is_schema:
-            found |= self._added(str(kind), place, found, extra)
+            found |= self._extra_members(str(kind), place, found, extra)
         return node if len(found) == len(node) and _same(found.values(), node.values()) else found
 
-    def _added(self, kind: str, place: str, schema: dict[str, Any], extra: str) -> dict[str, Any]:
+    def _extra_members(self, kind: str, place: str, schema: dict[str, Any], extra: str) -> dict[str, Any]:
         """Return the members that a schema needs in addition."""
         if place == "serialization":
             returns_any = kind in ("function-plain", "function-wrap") and schema.get("return_schema") is None

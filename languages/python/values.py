@@ -130,19 +130,19 @@ def _codec(annotation: Any) -> Codec:
             raise ValueError(f"a text begins with {BYTES}, and would be read back as bytes")
         return found
 
-    return Codec(_contained(encode), _contained(decode), schema)
+    return Codec(_contain_errors(encode), _contain_errors(decode), schema)
 
 
 _cached_codec = cache(_codec)
 
 
-def _contained(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _contain_errors(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a conversion that raises `ValueError` where code of a type, such as a validator, raises anything else.
 
     Values are also converted while a start is admitted. Then its sender gets the problem, and the worker continues.
     """
 
-    def contained(value: Any) -> Any:
+    def guarded(value: Any) -> Any:
         try:
             return convert(value)
         except (ValueError, TypeError):
@@ -152,7 +152,7 @@ def _contained(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 raise
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
-    return contained
+    return guarded
 
 
 def _of_msgspec(annotation: Any) -> Codec:
@@ -173,7 +173,7 @@ def _of_msgspec(annotation: Any) -> Codec:
         decode(found)
         return found
 
-    return Codec(_contained(encode), _contained(decode), schema)
+    return Codec(_contain_errors(encode), _contain_errors(decode), schema)
 
 
 class Parameters(Struct, frozen=True):

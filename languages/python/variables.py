@@ -22,12 +22,12 @@ def variables_of(root: str, own: Mapping[str, Any]) -> Values:
     context = copy_context()
     if not context:
         return []
-    known = _known(root, len(sys.modules)) | _among(own)
+    known = _module_variables(root, len(sys.modules)) | _among(own)
     return [(variable, value) for variable, value in context.items() if variable in known]
 
 
 @lru_cache(64)
-def _known(root: str, _modules: int) -> frozenset[ContextVar[Any]]:
+def _module_variables(root: str, _modules: int) -> frozenset[ContextVar[Any]]:
     """Return the variables at the top level of the code's modules. The number of modules that are loaded says whether
     there may be further ones."""
     modules = [one for one in list(sys.modules.values()) if is_in_bundle(root, getattr(one, "__file__", None) or "")]

@@ -85,19 +85,19 @@ def _without_values(given: Any) -> Any:
         return given
     server: dict[str, Any] = {name: value for name, value in given.items() if name in MEMBERS}
     if isinstance(server.get("env"), dict):
-        server["env"] = {name: _described(name, value) for name, value in server["env"].items()}
+        server["env"] = {name: _describe_variable(name, value) for name, value in server["env"].items()}
     if isinstance(server.get("headers"), dict):
-        server["headers"] = {name: _filled(value) for name, value in server["headers"].items()}
+        server["headers"] = {name: _fill_references(value) for name, value in server["headers"].items()}
     return server
 
 
-def _described(name: str, value: Any) -> Any:
+def _describe_variable(name: str, value: Any) -> Any:
     """Return the description of a variable: that it is the worker's, or the reference to another one."""
     referred = next(find_references(value), None) if isinstance(value, str) else None
     return value if referred is not None and referred.name != name else f"the worker's variable {name}"
 
 
-def _filled(value: Any) -> Any:
+def _fill_references(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     for one in find_references(value):

@@ -52,7 +52,7 @@ def violations(
         pattern, or takes more than ``steps_max`` steps
     """
     spoken = dialect or dialect_of(schema)
-    application = Application(schema, spoken, published if known else dict, formats, Steps(steps_max), most)
+    application = Application(schema, spoken, read_meta_schemas if known else dict, formats, Steps(steps_max), most)
     try:
         return application.whole(value)
     except Unreachable as error:
@@ -84,7 +84,7 @@ def faults(
 
 
 @cache
-def published() -> Mapping[str, Any]:
+def read_meta_schemas() -> Mapping[str, Any]:
     """Return the published meta-schemas by their URIs. To read them takes long, and few schemas refer to one."""
     from jsonschema_specifications import REGISTRY
 

@@ -199,7 +199,7 @@ class ReferenceScope(Struct, frozen=True, eq=False):
         scope = ReferenceScope(self.documents, uri, outer)
         if fragment.startswith("/"):
             return _follow(fragment, part, rules, scope)
-        return scope._named(uri, fragment) if fragment else (part, scope)
+        return scope._find_named(uri, fragment) if fragment else (part, scope)
 
     def lookup_recursive(self) -> tuple[Any, "ReferenceScope"]:
         """Return the target of ``$recursiveRef``: the outermost schema that allows it."""
@@ -212,7 +212,7 @@ class ReferenceScope(Struct, frozen=True, eq=False):
                 found = outer
         return found
 
-    def _named(self, uri: str, name: str) -> tuple[Any, "ReferenceScope"]:
+    def _find_named(self, uri: str, name: str) -> tuple[Any, "ReferenceScope"]:
         part, rules, is_dynamic = self.documents.find_anchor(uri, name)
         if not is_dynamic:
             return part, self

@@ -26,10 +26,10 @@ class Difference(Struct, frozen=True, omit_defaults=True):
 
 def differences(left: Any, right: Any, marker: Marker | None = None) -> list[Difference]:
     """Return every place where two JSON values differ, the outermost first; ``marker`` marks what differs in texts."""
-    return [_marked(found, marker) for found in _differing(left, right, "")]
+    return [_mark_difference(found, marker) for found in _differing(left, right, "")]
 
 
-def _marked(found: Difference, marker: Marker | None) -> Difference:
+def _mark_difference(found: Difference, marker: Marker | None) -> Difference:
     marks = marker.mark(found.left, found.right) if marker is not None else []
     return Difference(found.pointer, found.left, found.right, marks) if marks else found
 

@@ -64,7 +64,7 @@ class Marker:
         if not self._allows(*inner):
             return []
         found = [*_equal(ours[:begin]), *_compare(*inner), *_equal(ours[len(ours) - end :])]
-        return _joined(found) if any(mark.kind == "equal" and _WORD.search(mark.text) for mark in found) else []
+        return _join_marks(found) if any(mark.kind == "equal" and _WORD.search(mark.text) for mark in found) else []
 
     def _allows(self, left: Sequence[_Piece], right: Sequence[_Piece]) -> bool:
         words = len(left) + len(right)
@@ -92,20 +92,20 @@ def _compare(left: Sequence[_Piece], right: Sequence[_Piece]) -> Iterator[Mark]:
     matcher = difflib.SequenceMatcher(None, [piece.word for piece in left], [piece.word for piece in right])
     for kind, i, i_end, j, j_end in matcher.get_opcodes():
         if kind != "equal" or not any(_WORD.search(piece.word) for piece in left[i:i_end]):
-            yield from _replaced(left[i:i_end], right[j:j_end])
+            yield from _mark_replaced(left[i:i_end], right[j:j_end])
             continue
         for ours, theirs in zip(left[i:i_end], right[j:j_end], strict=True):
             if ours.space == theirs.space:
                 yield Mark("equal", ours.word + ours.space)
             else:
                 yield Mark("equal", ours.word)
-                yield from _changed(ours.space, theirs.space)
+                yield from _mark_change(ours.space, theirs.space)
 
 
-def _replaced(left: Sequence[_Piece], right: Sequence[_Piece]) -> Iterator[Mark]:
+def _mark_replaced(left: Sequence[_Piece], right: Sequence[_Piece]) -> Iterator[Mark]:
     """Mark pieces that replace each other, without the white space with which both end."""
     space = left[-1].space if left and right and left[-1].space == right[-1].space else ""
-    yield from _changed(_text(left).removesuffix(space), _text(right).removesuffix(space))
+    yield from _mark_change(_text(left).removesuffix(space), _text(right).removesuffix(space))
     yield Mark("equal", space)
 
 
@@ -117,11 +117,11 @@ def _equal(pieces: Sequence[_Piece]) -> list[Mark]:
     return [Mark("equal", _text(pieces))] if pieces else []
 
 
-def _changed(removed: str, added: str) -> tuple[Mark, Mark]:
+def _mark_change(removed: str, added: str) -> tuple[Mark, Mark]:
     return Mark("removed", removed), Mark("added", added)
 
 
-def _joined(marks: Iterable[Mark]) -> list[Mark]:
+def _join_marks(marks: Iterable[Mark]) -> list[Mark]:
     """Join equal stretches, and between them the removed and the added ones; leave out empty stretches."""
     found: list[Mark] = []
     for _, group in groupby((mark for mark in marks if mark.text), lambda mark: mark.kind == "equal"):

@@ -86,7 +86,7 @@ def _lay_out_rows(boxes: Sequence[Size], links: Sequence[BoxLink]) -> Layout:
     for index, chain in enumerate(cut.chains):
         last = segment + chain.pieces - 1
         if not chain.loop:
-            routes.append(plan.down(index, ports[segment][0], ports[last][1]))
+            routes.append(plan.route_down(index, ports[segment][0], ports[last][1]))
         elif len(chain.vertices) == 1:
             routes.append(plan.around(chain, links[index].label, plan.around_y[index]))
         else:
@@ -127,7 +127,7 @@ class _Plan:
         self.around_y, heights = stack_self_links(links)
         self.sides = sides(cut, boxes, heights)
 
-    def down(self, index: int, upper_port: float, lower_port: float) -> EdgeRoute:
+    def route_down(self, index: int, upper_port: float, lower_port: float) -> EdgeRoute:
         """Return the route out of the bottom of the upper box and into the top of the lower one."""
         chain = self._cut.chains[index]
         first, last = chain.vertices[0], chain.vertices[-1]

@@ -113,7 +113,7 @@ class Questions:
     def view(self) -> list[Question]:
         return sorted((one for ours in self._open.values() for one in ours.values()), key=lambda one: one.since)
 
-    def closed(self) -> list[ClosedQuestion]:
+    def list_closed(self) -> list[ClosedQuestion]:
         """Return the closed questions, the last one first."""
         return list(reversed(self._closed))
 

@@ -103,7 +103,9 @@ class StartDecider:
         if parent is None and inherited is None:
             await self._check_budgets(ref, plan)
         exists = start.run_id is not None and await self._exists(ref)
-        accepted = accepted_event(start, plan, ref, parent, [*sender.warnings, *warnings], self._traced(ref, trace))
+        accepted = accepted_event(
+            start, plan, ref, parent, [*sender.warnings, *warnings], self._trace_event(ref, trace)
+        )
         if inherited is not None:
             accepted = msgspec.structs.replace(accepted, continues=inherited.continues)
         return AdmissibleRun(start=start, plan=plan, accepted=accepted, warnings=warnings, exists=exists)
@@ -172,7 +174,7 @@ class StartDecider:
             raise StartRefused([illegible_problem(unreadable(last).reason)])
         return True
 
-    def _traced(self, ref: RunRef, trace: TraceContext | None) -> ev.Traced:
+    def _trace_event(self, ref: RunRef, trace: TraceContext | None) -> ev.Traced:
         sent = (trace.traceparent, trace.tracestate) if trace is not None else ()
         return ev.Traced(self._log.store, ref.tenant, *sent)
 

@@ -75,11 +75,11 @@ class Answers:
         async with self._lock:
             if piece.n in self._ended:
                 return
-            if piece.k > self._expected(piece) and (piece.n, piece.epoch) not in self._asked:
+            if piece.k > self._expected_index(piece) and (piece.n, piece.epoch) not in self._asked:
                 self._asked.add((piece.n, piece.epoch))
                 await self._catch_up(piece.n)
             epoch, _ = self._next.get(piece.n, (0, 0))
-            if piece.epoch > epoch or (piece.epoch == epoch and piece.k >= self._expected(piece)):
+            if piece.epoch > epoch or (piece.epoch == epoch and piece.k >= self._expected_index(piece)):
                 self._pass_on(piece)
 
     async def through(self, feed: AsyncIterator[Recorded]) -> AsyncIterator[Recorded]:
@@ -101,7 +101,7 @@ class Answers:
                     unheard = [n for n in calls.values() if n not in self._next]
                     await side_by_side(unheard, self._catch_up, ASKED_AT_ONCE)
 
-    def _expected(self, piece: Piece) -> int:
+    def _expected_index(self, piece: Piece) -> int:
         epoch, following = self._next.get(piece.n, (0, 0))
         return following if epoch == piece.epoch else 0
 

@@ -140,7 +140,7 @@ def load_object(value: object) -> LoadedCode:
             cells = read_cells(entry, module)
             found = _Found(Path.cwd(), [], cells.root)
             digest = hosting().digest_of(cells.sources)
-            return _hosted(found, cells.sources, digest, [module] if module is not None else [], more)
+            return _collect_entries(found, cells.sources, digest, [module] if module is not None else [], more)
         bundle = _home(entry.file, entry.module)
         return _bundle_of_imported(bundle, [module] if module is not None else [], more)
     raise CallboardError("python.no_workflow", f"{value!r} is neither a module nor a workflow", remedy="Give either.")
@@ -378,7 +378,7 @@ def _is_own(file: Path, folder: Path) -> bool:
 
 def _bundle_of(found: _Found, modules: list[ModuleType]) -> LoadedCode:
     sources = found.sources()
-    return _hosted(found, sources, hosting().digest_of(sources), modules, [])
+    return _collect_entries(found, sources, hosting().digest_of(sources), modules, [])
 
 
 def _bundle_with_imported(found: _Found, module: ModuleType) -> LoadedCode:
@@ -393,7 +393,7 @@ def _bundle_with_imported(found: _Found, module: ModuleType) -> LoadedCode:
 
 
 def _bundle_of_imported(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> LoadedCode:
-    return _hosted(found, *_sources_at(found, found.stamp()), modules, more or [])
+    return _collect_entries(found, *_sources_at(found, found.stamp()), modules, more or [])
 
 
 _KEPT: OrderedDict[tuple[Path, Stamp], tuple[Mapping[str, str], str]] = OrderedDict()
@@ -410,7 +410,7 @@ def _sources_at(found: _Found, stamp: Stamp) -> tuple[Mapping[str, str], str]:
     return kept
 
 
-def _hosted(
+def _collect_entries(
     found: _Found, sources: Mapping[str, str], digest: str, modules: list[ModuleType], more: list[Any]
 ) -> LoadedCode:
     spoken = hosting()

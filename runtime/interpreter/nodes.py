@@ -278,7 +278,7 @@ class AskedQuestion:
     def not_understood(self, reason: str) -> None:
         self._node.warn(NOT_UNDERSTOOD, reason)
 
-    def counted(self, k: int, message: str) -> None:
+    def count_answer(self, k: int, message: str) -> None:
         self._node.progress(message, data={COUNTED_ANSWER: k, "interaction": self._key})
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:

@@ -61,7 +61,7 @@ class Inbox:
         self.waiting.append(command)
 
     @property
-    def stored(self) -> dt.datetime | None:
+    def stored_at(self) -> dt.datetime | None:
         """The time at which the server stored the oldest waiting command that is compared with deadlines."""
         return next((_stored_at(command) for command in self.waiting), None)
 

@@ -282,7 +282,7 @@ class RunLoop:
 
     def _elapsed_deadline(self) -> dt.datetime | None:
         """The earliest open deadline, if it has elapsed before the next waiting command was stored."""
-        return self._rest.elapsed_deadline(self._inbox.stored)
+        return self._rest.elapsed_deadline(self._inbox.stored_at)
 
     async def _append(self) -> None:
         """Append numbered events, in one batch if possible, and start their effects."""
@@ -349,7 +349,7 @@ class RunLoop:
             if self._services.always_replay and self._admitted.plan.diverged and not self._active.closing:
                 await self._verify_end()
 
-    def _settled(self) -> Ok[End] | None:
+    def _find_end(self) -> Ok[End] | None:
         """Return the end of the interpreter, if it has one; None if the run was killed."""
         stage = self._active.stage
         settled = stage.main.settled if stage.main is not None and stage.killed is None else None
@@ -360,7 +360,7 @@ class RunLoop:
 
         :raises ReplayDiverged: if the replay differs
         """
-        settled = self._settled()
+        settled = self._find_end()
         if settled is None:
             return
         stored = events_of(readable(await read_run(self._log, self._active.ref)))
@@ -376,7 +376,7 @@ class RunLoop:
             yield
             if self._active.stage.is_unfinished:
                 return  # More pieces of a new run's first turn follow.
-            if self._admitted.plan.diverged and self._settled() is not None:
+            if self._admitted.plan.diverged and self._find_end() is not None:
                 verify_replayed(self._active.stage, ends=True)
             self._active.closing = conclude(self._active.stage)
         except ReplayDiverged as error:

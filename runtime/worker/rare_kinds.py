@@ -82,7 +82,7 @@ class RareKinds:
         return Channels(self._env)
 
     @cached_property
-    def _kept(self) -> "KeyValueStore":
+    def _key_values(self) -> "KeyValueStore":
         from callboard.actors.memory.store import Unavailable
         from callboard.bus.nats.key_value import KeyValueStore
 
@@ -116,10 +116,10 @@ class RareKinds:
         from callboard.actors.memory.embedders import Embedders
 
         if model.partition(":")[0] in STAND_INS:
-            return Memory(self._kept)
+            return Memory(self._key_values)
         embedders = Embedders(
             lambda spec: self._models.open(spec, {}),
             default=self._config.embedding or "",
             providers=self._models.providers,
         )
-        return Memory(self._kept, embedders, self._texts)
+        return Memory(self._key_values, embedders, self._texts)

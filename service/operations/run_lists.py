@@ -214,7 +214,7 @@ class Listings:
 
     async def closed_questions(self, tenant: str) -> list[ClosedQuestion]:
         """Return the questions that were closed last, the last one first. Raises as `questions`."""
-        return (await self._kept_questions(tenant).caught_up()).closed()
+        return (await self._kept_questions(tenant).caught_up()).list_closed()
 
     async def _read_shared_questions(self, fork: RunRef) -> list[Question]:
         """Return the questions that are open in a fork, and were asked before the place of the fork."""

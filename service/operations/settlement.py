@@ -114,7 +114,7 @@ async def _wait_in_chain(client: Client, run: str, verdict: Verdict, wait_s: flo
     """Find the effect of a command in the events of a run that continues another one, and in those that continue it."""
     settling = Settling(run, verdict.cause)
     with anyio.move_on_after(wait_s):
-        told = await _told(client, verdict.cause)
+        told = await _identify_command(client, verdict.cause)
         while True:
             async with client.follow(settling.run, after=0) as feed:
                 await _settle(client, settling, feed, told)
@@ -131,7 +131,7 @@ async def _settle(client: Client, settling: "Settling", feed: AsyncIterator[Reco
     """
     async for item in feed:
         cause = item.event.cause
-        if told and cause and item.event.n > 1 and await _told(client, cause) == told:
+        if told and cause and item.event.n > 1 and await _identify_command(client, cause) == told:
             settling.cause = cause
         # Other events may have large members, which need not be fetched.
         if (cause and cause == settling.cause) or item.event.type in DECISIVE:
@@ -142,7 +142,7 @@ async def _settle(client: Client, settling: "Settling", feed: AsyncIterator[Reco
             break
 
 
-async def _told(client: Client, cause: int) -> str:
+async def _identify_command(client: Client, cause: int) -> str:
     """Return what identifies a command, however often it is passed on; empty if the command is gone."""
     command = await client.log.message(cause)
     return command.headers.get(TOLD_HEADER, "") if command is not None else ""

@@ -62,7 +62,7 @@ class LiveArea:
             for output in self._outputs:
                 output.print_rest()
             sys.stdout, sys.stderr = (output.stream for output in self._outputs)
-            last = self._erased() if erase else self._erased() + self._text() + "\n"
+            last = self._erase_sequence() if erase else self._erase_sequence() + self._text() + "\n"
             self._outputs, self._drawn = None, 0
             self._write(last + SHOW_CURSOR)
 
@@ -70,12 +70,12 @@ class LiveArea:
         """Draw now."""
         with self._lock:
             if self._outputs is not None:
-                self._write(self._erased() + self._text())
+                self._write(self._erase_sequence() + self._text())
 
     def print_above(self, text: str) -> None:
         """Print lines above those that are drawn."""
         with self._lock:
-            self._write(f"{self._erased()}{text}\n" + ("" if self._outputs is None else self._text()))
+            self._write(f"{self._erase_sequence()}{text}\n" + ("" if self._outputs is None else self._text()))
 
     def _draw_until(self, stopping: threading.Event) -> None:
         while not stopping.wait(self._pause_s):
@@ -87,7 +87,7 @@ class LiveArea:
         self._screen.write(text)
         self._screen.flush()
 
-    def _erased(self) -> str:
+    def _erase_sequence(self) -> str:
         """Return what erases the lines that are drawn, and leaves the cursor at the begin of the first."""
         lines, self._drawn = self._drawn, 0
         return f"\r{ERASE_LINE}" + (UP + ERASE_LINE) * (lines - 1) if lines else ""

@@ -61,7 +61,7 @@ async def show(call: OperationCall, key: str) -> None:
     async with _store(call) as store:
         found = await session.read_session(store, call.config.tenant, key, _now_ms())
     if not found:
-        raise _unknown(key)
+        raise _unknown_session(key)
     call.answer(
         [{"item": one["item"], "at": _at(one["at_ms"]), "run": one["run"]} for one in found],
         (f"{local(_at(one['at_ms']))}  {one['run']}  {compact(one['item'])}" for one in found),
@@ -77,7 +77,7 @@ async def forget(call: OperationCall, key: str) -> None:
 
     async with _store(call) as store:
         if not await session.forget_session(store, call.config.tenant, key):
-            raise _unknown(key)
+            raise _unknown_session(key)
     call.answer({"forgotten": key}, f"{key} forgotten")
 
 
@@ -109,7 +109,7 @@ def _at(ms: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
 
 
-def _unknown(key: str) -> Exception:
+def _unknown_session(key: str) -> Exception:
     from callboard.runtime.client.errors import UsageInvalid
 
     return UsageInvalid(f"there is no session {key!r}; callboard sessions list has all", "KEY")

@@ -116,7 +116,7 @@ async def _answer(
         if isinstance(found, Decided):
             if tally.take(answered, found.label):
                 return answered, found.label
-            question.counted(answered.k, f"answer {answered.k} of {answered.by} counts: {tally.missing}")
+            question.count_answer(answered.k, f"answer {answered.k} of {answered.by} counts: {tally.missing}")
             continue
         reasons = found.reasons if isinstance(found, Unfit) else ()
         question.not_understood(f"answer {answered.k} does not count: {'; '.join(reasons)}")

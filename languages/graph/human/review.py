@@ -195,7 +195,7 @@ def _rejects(node: GraphNode) -> bool:
     return isinstance(given, Mapping) and coerce(given.get("approved"), "boolean") is False
 
 
-def _given(node: GraphNode, name: str) -> JSON:
+def _configuration(node: GraphNode, name: str) -> JSON:
     """Return a configuration. The table's default applies to nodes that are written by the table."""
     given = node.configurations.get(name)
     own_words = node_type(node.type).instead
@@ -203,11 +203,11 @@ def _given(node: GraphNode, name: str) -> JSON:
 
 
 def _truth(node: GraphNode, name: str) -> bool:
-    return coerce(_given(node, name), "boolean") is True
+    return coerce(_configuration(node, name), "boolean") is True
 
 
 def _texts(node: GraphNode, name: str, errors: list[str]) -> tuple[str, ...]:
-    given = _given(node, name)
+    given = _configuration(node, name)
     if given is None:
         return ()
     if not isinstance(given, list) or not all(isinstance(one, str) and one.strip() for one in given):
@@ -218,7 +218,7 @@ def _texts(node: GraphNode, name: str, errors: list[str]) -> tuple[str, ...]:
 
 def _names(node: GraphNode, name: str, errors: list[str]) -> tuple[str, ...]:
     """Return the names of people in a list of texts, or of objects that have one."""
-    given = _given(node, name)
+    given = _configuration(node, name)
     listed = given if isinstance(given, list) else [] if given is None else [None]
     found = [one if isinstance(one, str) else _name_in(one) for one in listed]
     if not all(one.strip() for one in found):

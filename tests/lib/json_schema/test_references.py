@@ -12,7 +12,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable as TheirUnresolvable
 from referencing.jsonschema import lookup_recursive_ref, specification_with
 
-from callboard.lib.json_schema.check import published
+from callboard.lib.json_schema.check import read_meta_schemas
 from callboard.lib.json_schema.dialects import DIALECTS, schema_of_schemas
 from callboard.lib.json_schema.references import RULES, ReferenceScope, Unresolvable, open_scope
 
@@ -112,7 +112,7 @@ def test_meta_schemas_equal_the_published_ones(uri: str) -> None:
 def test_references_to_published_meta_schemas_resolve() -> None:
     newest = "https://json-schema.org/draft/2020-12/"
     schema = {"$defs": {"schema": {"$id": f"{newest}meta/core", "title": "ours"}}}
-    scope = open_scope(schema, RULES[f"{newest}schema"], published)
+    scope = open_scope(schema, RULES[f"{newest}schema"], read_meta_schemas)
     assert scope.lookup(f"{newest}schema")[0] == REGISTRY.contents(f"{newest}schema")
     assert scope.lookup(f"{newest}meta/content#meta")[0] == REGISTRY.contents(f"{newest}meta/content")
     assert scope.lookup(f"{newest}meta/core")[0]["title"] == "ours"

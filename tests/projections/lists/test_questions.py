@@ -145,13 +145,13 @@ def test_closed_questions_have_their_answers() -> None:
     for event in [*log.events, *late.events]:
         questions.apply(event)
     assert questions.view() == []
-    found = questions.closed()
+    found = questions.list_closed()
     assert [one.outcome for one in found] == ["ended", "answered", "timeout"], "only the last three are kept"
     assert (found[1].answer, found[1].cut) == (None, True)
     questions = Questions(closed_max=10)
     for event in log.events:
         questions.apply(event)
-    shipped = questions.closed()[-1]
+    shipped = questions.list_closed()[-1]
     assert (shipped.question, shipped.answer, shipped.data) == ("Ship it?", "yes", {"comment": "It is paid."})
     assert (shipped.by, shipped.channel, shipped.n) == ("ada", "page", log.events[4].n)
     assert shipped.closed_at > shipped.since

@@ -48,7 +48,7 @@ class FailingToolbox:
     async def serving(self, *_: Any) -> Any:
         return self
 
-    async def changed(self, _toolboxes: Any) -> dict[str, Any]:
+    async def find_changed(self, _toolboxes: Any) -> dict[str, Any]:
         return {}
 
     async def call(self, _tool: str, _input: Any, context: ToolCallContext, **_names: str) -> str:
