@@ -11,9 +11,9 @@ from callboard.runtime.settings.config import Config
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import COMMANDS
 from callboard.surfaces.cli.show import FORMATS
-from tests.support.cli_stage import forgotten_modules
 from tests.support.doc_pages import FILES, Block, Ports, Shell, blocks, missing, steps
 from tests.support.places import ROOT
+from tests.support.workdir import forgotten_modules
 
 README = ROOT / "README.md"
 MESSAGES = ROOT / "docs" / "reference" / "messages.md"

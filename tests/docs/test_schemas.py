@@ -19,8 +19,8 @@ from callboard.languages.registry import authoring, detect
 from callboard.languages.source_text import read_document
 from callboard.service.operations.operations import Operations
 from callboard.service.schemas.catalog import names, schema_named
-from tests.support.cli_stage import Place
 from tests.support.places import ROOT
+from tests.support.workdir import Workdir
 
 PUBLISHED = ROOT / "docs" / "schemas"
 SCHEMAS = [name for name in names() if name != "asyncapi"]
@@ -149,8 +149,8 @@ def test_every_reference_of_the_asyncapi_document_resolves() -> None:
 
 
 def test_schemas_are_printed(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    assert place.told("schema") == names()
-    assert place.told("schema", "start") == json.loads(msgspec.json.encode(schema_named("start")))
-    gone = place.here("schema", "nix")
+    workdir = Workdir(tmp_path)
+    assert workdir.run_json("schema") == names()
+    assert workdir.run_json("schema", "start") == json.loads(msgspec.json.encode(schema_named("start")))
+    gone = workdir.run("schema", "nix")
     assert (gone.exit_code, "asyncapi" in gone.output) == (2, True)

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workdir(tmp_path: Path) -> Workdir:
+    return Workdir(tmp_path)

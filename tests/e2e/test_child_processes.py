@@ -19,7 +19,7 @@ from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
 from callboard.surfaces.cli.launching import ForkServer, InheritedDescriptors, Launched, open_fork_server
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
-from tests.support.cli_stage import Place, read_json, shown_url
+from tests.support.workdir import Workdir, read_json, shown_url
 
 
 def read_log_entry(process: subprocess.Popen[str], event: str, name: str | None = None) -> dict[str, Any]:
@@ -42,21 +42,21 @@ def wait_until_gone(pid: int) -> None:
         select.select([ended], [], [])
 
 
-def claimed_by(place: Place, run: str) -> str:
-    events = place.here("trace", run, "--format", "events").stdout.splitlines()
+def claimed_by(workdir: Workdir, run: str) -> str:
+    events = workdir.run("trace", run, "--format", "events").stdout.splitlines()
     return next(event["payload"]["worker"] for event in map(json.loads, events) if event["type"] == "run.claimed")
 
 
-def test_a_dead_child_process_is_restarted_and_one_signal_stops_all(place: Place) -> None:
-    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+def test_a_dead_child_process_is_restarted_and_one_signal_stops_all(workdir: Workdir) -> None:
+    with workdir.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
         child = read_log_entry(process, "child process was started", "worker-1")["pid"]
-        one = place.one({"text": "x"})
+        one = workdir.write_one({"text": "x"})
         workers = set[str]()
         # Start runs until the child has half of the partitions.
         for run in (f"r{k}" for k in count()):
-            place.told("start", *one, "--run-id", run)
-            assert place.here("watch", run).exit_code == exits.OK
-            workers.add(claimed_by(place, run))
+            workdir.run_json("start", *one, "--run-id", run)
+            assert workdir.run("watch", run).exit_code == exits.OK
+            workers.add(claimed_by(workdir, run))
             if len(workers) == 2:
                 break
         assert str(child) in {worker.split("-")[-2] for worker in workers}
@@ -89,26 +89,26 @@ async def sound() -> int: return 1
 """
 
 
-def test_code_that_exits_ends_only_one_worker_process(place: Place) -> None:
+def test_code_that_exits_ends_only_one_worker_process(workdir: Workdir) -> None:
     """A worker process also ends when the command is killed."""
-    file = place.write("crashing_code.py", CRASHING)
-    with place.process("up", "--json", "--code", file, env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+    file = workdir.write("crashing_code.py", CRASHING)
+    with workdir.process("up", "--json", "--code", file, env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
         url = read_json(process)["url"]
-        place.told("start", "crashing", "--run-id", "r1")
+        workdir.run_json("start", "crashing", "--run-id", "r1")
         died = read_log_entry(process, "child process died")
         assert (died["name"], died["returncode"]) == ("worker-1", 3)
         again = read_log_entry(process, "child process was started", "worker-1")["pid"]
-        place.told("start", "sound", "--run-id", "r2")
-        assert place.here("watch", "r2").exit_code == exits.OK
-        assert url == shown_url(place.folder / ".callboard")
-        assert str(process.pid) not in (place.folder / "imported_by").read_text().split()
+        workdir.run_json("start", "sound", "--run-id", "r2")
+        assert workdir.run("watch", "r2").exit_code == exits.OK
+        assert url == shown_url(workdir.folder / ".callboard")
+        assert str(process.pid) not in (workdir.folder / "imported_by").read_text().split()
         process.kill()
         process.wait()
         wait_until_gone(again)
 
 
-def test_the_command_ends_if_its_fork_server_ends(place: Place) -> None:
-    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+def test_the_command_ends_if_its_fork_server_ends(workdir: Workdir) -> None:
+    with workdir.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
         child = read_log_entry(process, "child process was started", "worker-1")["pid"]
         os.kill(_parent_of(child), signal.SIGKILL)
         out, _ = process.communicate()
@@ -117,15 +117,15 @@ def test_the_command_ends_if_its_fork_server_ends(place: Place) -> None:
     wait_until_gone(child)
 
 
-def test_child_processes_inherit_no_files_and_work_without_stdin_and_sigchld(place: Place) -> None:
+def test_child_processes_inherit_no_files_and_work_without_stdin_and_sigchld(workdir: Workdir) -> None:
     def inherit() -> None:
         os.close(0)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
-    file = place.folder / "held"
+    file = workdir.folder / "held"
     with file.open("w") as held:
         given = {"preexec_fn": inherit, "pass_fds": [held.fileno()]}
-        with place.process("up", "--json", env={"CALLBOARD_LOG_FORMAT": "json"}, **given) as process:
+        with workdir.process("up", "--json", env={"CALLBOARD_LOG_FORMAT": "json"}, **given) as process:
             child = read_log_entry(process, "child process was started", "worker-1")["pid"]
             assert read_json(process)["url"]
             for pid in (child, _parent_of(child)):
@@ -157,8 +157,8 @@ def _parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_code_that_cannot_be_loaded_is_refused_at_the_start(place: Place) -> None:
-    done = place.call("up", "--code", "nothing_there.py")
+def test_code_that_cannot_be_loaded_is_refused_at_the_start(workdir: Workdir) -> None:
+    done = workdir.call("up", "--code", "nothing_there.py")
     assert done.returncode == exits.FAILED
     assert done.stderr.count("error python.code_missing") == 1
 
@@ -203,13 +203,13 @@ async def test_a_child_process_with_a_blocked_loop_is_killed_and_restarted(
     assert [one.process.wait() for one in fork_server.launched] == [-signal.SIGKILL] * 2
 
 
-def test_http_is_served_by_a_child_process_that_is_replaced_when_it_dies(place: Place) -> None:
+def test_http_is_served_by_a_child_process_that_is_replaced_when_it_dies(workdir: Workdir) -> None:
     quiet = {"CALLBOARD_LOG_FORMAT": "json", "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0"}
-    with place.process("up", "--json", env=quiet) as process:
+    with workdir.process("up", "--json", env=quiet) as process:
         page, token = read_json(process)["page"].split("/#token=")
         bearer = {"Authorization": f"Bearer {token}"}
         serving = read_log_entry(process, "child process was started", "http")
-        place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
+        workdir.run_json("start", *workdir.write_one({"text": "x"}), "--run-id", "seen")
         with httpx2.Client(base_url=page, timeout=60, headers=bearer) as asking:
             assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"
             os.kill(serving["pid"], signal.SIGKILL)
@@ -217,10 +217,10 @@ def test_http_is_served_by_a_child_process_that_is_replaced_when_it_dies(place: 
         assert httpx2.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
         assert httpx2.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
         # The browser is a program that writes its argument.
-        says = place.folder / "says"
-        browser = _program(place.folder / "bin" / "xdg-open", says)
-        with place.process("show", "seen", "--open", env={"PATH": f"{browser}:{os.environ['PATH']}"}) as showing:
-            leading = place.folder / ".callboard" / "open.html"
+        says = workdir.folder / "says"
+        browser = _program(workdir.folder / "bin" / "xdg-open", says)
+        with workdir.process("show", "seen", "--open", env={"PATH": f"{browser}:{os.environ['PATH']}"}) as showing:
+            leading = workdir.folder / ".callboard" / "open.html"
             assert says.read_text() == f"{leading}\n"
             _, result = showing.communicate()
         assert f"{page}/t/default/runs/seen" in result
@@ -229,7 +229,7 @@ def test_http_is_served_by_a_child_process_that_is_replaced_when_it_dies(place: 
         assert leading.stat().st_mode & 0o077 == 0
         process.terminate()
         process.communicate()
-    done = place.here("show", "seen", "--open", "--json")
+    done = workdir.run("show", "seen", "--open", "--json")
     assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == "page.none"
 
 

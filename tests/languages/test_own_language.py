@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 LANGUAGE = '''
 """Recipes: a line per step, `ask TEXT` for a model, `say TEXT` for what is said; a recipe begins with `recipe NAME`."""
@@ -73,7 +73,7 @@ RECIPE = "recipe tea\nask What is first?\nsay Serve.\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workdir:
     """Install the language."""
     site = tmp_path / "site"
     about = site / "recipes-1.dist-info"
@@ -81,29 +81,29 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     (site / "recipes.py").write_text(LANGUAGE)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: recipes\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[callboard.languages]\nrecipe = recipes:KIT\n")
-    place = Place(tmp_path / "work")
+    workdir = Workdir(tmp_path / "work")
     monkeypatch.setenv("PYTHONPATH", str(site))
-    place.write("tea.recipe", RECIPE)
-    place.write("script.json", {"default": {"text": "Boil water."}})
-    return place
+    workdir.write("tea.recipe", RECIPE)
+    workdir.write("script.json", {"default": {"text": "Boil water."}})
+    return workdir
 
 
-def test_an_installed_language_is_run_like_those_that_ship(place: Place) -> None:
-    done = place.call("run", "tea.recipe", "--script", "script.json", "--run-id", "r", "--json")
+def test_an_installed_language_is_run_like_those_that_ship(workdir: Workdir) -> None:
+    done = workdir.call("run", "tea.recipe", "--script", "script.json", "--run-id", "r", "--json")
     assert done.returncode == exits.OK, done.stderr
     assert json.loads(done.stdout)["output"] == "Serve."
-    assert json.loads(place.call("runs", "--json").stdout)[0]["definition"] == "tea"
-    assert "1-ask" in place.call("trace", "r").stdout
-    assert place.call("replay", "r").returncode == exits.OK
-    drawn = place.call("diagram", "tea.recipe", "--format", "mermaid")
+    assert json.loads(workdir.call("runs", "--json").stdout)[0]["definition"] == "tea"
+    assert "1-ask" in workdir.call("trace", "r").stdout
+    assert workdir.call("replay", "r").returncode == exits.OK
+    drawn = workdir.call("diagram", "tea.recipe", "--format", "mermaid")
     assert "2-say" in drawn.stdout, drawn.stderr
 
 
-def test_texts_of_an_installed_language_are_detected_and_validated(place: Place) -> None:
-    assert place.call("validate", "tea.recipe").returncode == exits.OK
-    place.write("bad.recipe", RECIPE + "stir\n")
-    checked = place.call("validate", "bad.recipe")
+def test_texts_of_an_installed_language_are_detected_and_validated(workdir: Workdir) -> None:
+    assert workdir.call("validate", "tea.recipe").returncode == exits.OK
+    workdir.write("bad.recipe", RECIPE + "stir\n")
+    checked = workdir.call("validate", "bad.recipe")
     assert checked.returncode == exits.FAILED
     assert "RECIPE_WORD" in checked.stdout
-    place.write("none.txt", "nobody: knows")
-    assert "recipe: lines, the first of them recipe NAME" in place.call("validate", "none.txt").stdout
+    workdir.write("none.txt", "nobody: knows")
+    assert "recipe: lines, the first of them recipe NAME" in workdir.call("validate", "none.txt").stdout

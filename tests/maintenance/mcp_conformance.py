@@ -15,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.cli_stage import Place
 from tests.support.places import TESTS
+from tests.support.workdir import Workdir
 
 SUITE = "npx --yes @modelcontextprotocol/conformance@0.1.16"
 """How the suite is started; ``MCP_CONFORMANCE`` says otherwise."""
@@ -66,11 +66,11 @@ def main() -> int:
 
 def _of_server(suite: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(Path(folder))
-        place.triage()
+        workdir = Workdir(Path(folder))
+        workdir.write_triage()
         expected = Path(folder) / "expected.yaml"
         expected.write_text(yaml.safe_dump({"server": list(NOT_OURS)}))
-        with place.process("mcp", "--folder", "flows", "--http", "127.0.0.1:0", "--json") as process:
+        with workdir.process("mcp", "--folder", "flows", "--http", "127.0.0.1:0", "--json") as process:
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
             options = ("server", "--url", url, "--suite", "all", "--expected-failures", str(expected))

@@ -28,10 +28,10 @@ from callboard.bus.log.port import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection
 from tests.support.browser import Reused
-from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, served
 from tests.support.ports import free_ports
+from tests.support.workdir import Workdir
 from tests.support.workflows import document as workflow
 
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
@@ -276,10 +276,10 @@ class KillableServer:
         self.url = f"{self.root}t/{TENANT}/"
         self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)
         self._env = {"CALLBOARD_PARTITIONS": str(server.connection.log.partitions)}
-        self._place, self._stack = Place(home), stack
+        self._workdir, self._stack = Workdir(home), stack
 
     def begin(self) -> None:
-        self._process = self._stack.enter_context(self._place.process(*self._command, env=self._env))
+        self._process = self._stack.enter_context(self._workdir.process(*self._command, env=self._env))
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
         assert "url" in json.loads(first), first

@@ -31,8 +31,8 @@ from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.service.operations.replays import replay_events
 from callboard.service.operations.verification import verify_store
-from tests.support.cli_stage import Place
 from tests.support.places import TESTS
+from tests.support.workdir import Workdir
 
 GOLDEN = TESTS / "golden"
 LARGE = INLINE_BYTES_MAX * 5
@@ -234,31 +234,31 @@ async def test_an_archive_of_several_runs_requires_the_id_of_one(tmp_path: Path)
 
 
 def test_commands_take_a_file_instead_of_a_run(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    ran = place.here("run", *place.one({"text": "said"}), "--run-id", "r1")
+    workdir = Workdir(tmp_path)
+    ran = workdir.run("run", *workdir.write_one({"text": "said"}), "--run-id", "r1")
     assert ran.exit_code == 0, ran.output
-    said = place.told("archive", "r1", "-o", "runs.callboard")
+    said = workdir.run_json("archive", "r1", "-o", "runs.callboard")
     assert [run["status"] for run in said["runs"]] == ["completed"]
     for command in (("show",), ("trace",), ("trace", "--format", "events"), ("replay",), ("diagram",), ("rebuild",)):
-        from_log = place.here(command[0], "r1", *command[1:])
+        from_log = workdir.run(command[0], "r1", *command[1:])
         (tmp_path / ".callboard").rename(tmp_path / "aside")
-        from_file = place.here(command[0], "runs.callboard", *command[1:])
+        from_file = workdir.run(command[0], "runs.callboard", *command[1:])
         (tmp_path / "aside").rename(tmp_path / ".callboard")
         assert (from_file.exit_code, from_file.stdout) == (0, from_log.stdout), command
-    assert place.here("diff", "r1", "runs.callboard#r1").exit_code == 0
-    watched = place.here("watch", "runs.callboard")
+    assert workdir.run("diff", "r1", "runs.callboard#r1").exit_code == 0
+    watched = workdir.run("watch", "runs.callboard")
     assert watched.exit_code == 0
     assert "completed" in watched.output
-    place.write("events.jsonl", place.here("trace", "r1", "--format", "events").stdout)
-    assert place.here("show", "events.jsonl").stdout == place.here("show", "r1").stdout
-    [found] = place.told("import", "runs.callboard", "--as", "r2")
+    workdir.write("events.jsonl", workdir.run("trace", "r1", "--format", "events").stdout)
+    assert workdir.run("show", "events.jsonl").stdout == workdir.run("show", "r1").stdout
+    [found] = workdir.run_json("import", "runs.callboard", "--as", "r2")
     assert found["verdict"] == "imported"
-    assert place.here("replay", "r2").exit_code == 0
+    assert workdir.run("replay", "r2").exit_code == 0
     (tmp_path / "runs.callboard").write_bytes(b"PK")
-    torn = place.here("show", "runs.callboard")
+    torn = workdir.run("show", "runs.callboard")
     assert torn.exit_code == 4
     assert "archive.invalid: this is not an archive, or it is truncated: " in torn.output
-    absent = place.here("import", "none.callboard")
+    absent = workdir.run("import", "none.callboard")
     assert "archive.invalid: the file cannot be read: No such file or directory" in absent.output
 
 

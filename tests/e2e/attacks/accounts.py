@@ -14,7 +14,7 @@ from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
-from tests.support.cli_stage import ONE_NODE, Place
+from tests.support.workdir import ONE_NODE, Workdir
 from tests.surfaces.nats.test_door import connect_user
 
 ATTACKER, VICTIM = "acme", "globex"
@@ -50,12 +50,12 @@ class Deployment(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def deployment(place: Place, **settings: Any) -> AsyncGenerator[Deployment]:
+async def deployment(workdir: Workdir, **settings: Any) -> AsyncGenerator[Deployment]:
     """Open the deployment; ``settings`` are further settings of the worker."""
     for tenant in (ATTACKER, VICTIM):
-        assert place.here("tenant", "add", tenant).exit_code == exits.OK
-    async with nats_server(place.folder, 'include "accounts.conf"') as url:
-        seed = (place.folder / "callboard.nk").read_text().strip()
+        assert workdir.run("tenant", "add", tenant).exit_code == exits.OK
+    async with nats_server(workdir.folder, 'include "accounts.conf"') as url:
+        seed = (workdir.folder / "callboard.nk").read_text().strip()
         given = {
             "nats_url": url,
             "nats_nkey_seed": seed,
@@ -65,13 +65,13 @@ async def deployment(place: Place, **settings: Any) -> AsyncGenerator[Deployment
             "tools_allow_mcp_commands": ["none"],
             **settings,
         }
-        config = load(given, env={}, cwd=place.folder)
+        config = load(given, env={}, cwd=workdir.folder)
         async with (
             open_connection(config) as connection,
             open_worker(connection, {}),
             open_service(connection),
-            connect_user(place, url, ATTACKER) as attacker,
-            connect_user(place, url, VICTIM) as victim,
+            connect_user(workdir, url, ATTACKER) as attacker,
+            connect_user(workdir, url, VICTIM) as victim,
         ):
             yield Deployment(url, connection, attacker, victim)
 

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from tests.e2e.attacks.accounts import ATTACKER, VICTIM, Deployment, deployment
-from tests.support.cli_stage import ONE_NODE, Place
+from tests.support.workdir import ONE_NODE, Workdir
 
 PIECE_BYTES = 500_000
 
@@ -51,8 +51,8 @@ async def values_of(opened: Deployment, who: str, run: str) -> list[str]:
     return [digest for one in events for digest in one["event"].get("blobs") or []]
 
 
-async def test_large_inputs_and_outputs_are_read_by_their_tenant_only(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_large_inputs_and_outputs_are_read_by_their_tenant_only(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         text = json.dumps({"words": "say " * 600_000}).encode()
         digest = await store(opened.victim, VICTIM, "large-1", text)
         again = await store(opened.victim, VICTIM, "large-1", text)
@@ -73,16 +73,16 @@ async def test_large_inputs_and_outputs_are_read_by_their_tenant_only(place: Pla
                 await opened.attacker.request(f"cb.api.{VICTIM}.value", b"{}", timeout=30)
 
 
-async def test_a_start_cannot_use_a_value_of_another_tenant(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_a_start_cannot_use_a_value_of_another_tenant(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         text = json.dumps("mine alone " * 1_000).encode()
         digest = await store(opened.victim, VICTIM, "same-id", text)
         answer = await opened.attack("start", **start("same-id", blobs={"input": digest}))
         assert [problem["code"] for problem in answer["error"]["problems"]] == ["start.blob_missing"]
 
 
-async def test_an_encrypted_value_is_read_by_its_tenant(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_an_encrypted_value_is_read_by_its_tenant(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         verdict = await opened.defend("start", **start("secret-1", encryption_key="k"))
         assert verdict.get("status") == "accepted", verdict
         await opened.defend("result", run_id="secret-1", wait_s=30)
@@ -105,8 +105,8 @@ NOT_PIECES = (
 )
 
 
-async def test_a_malformed_piece_of_a_value_is_refused(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_a_malformed_piece_of_a_value_is_refused(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq
         for rest, headers in NOT_PIECES:
             subject = f"cb.blob.{ATTACKER}.{rest.format(digest='ab' * 32)}"
@@ -115,8 +115,8 @@ async def test_a_malformed_piece_of_a_value_is_refused(place: Place) -> None:
         assert (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq == before
 
 
-async def test_a_stored_piece_is_not_replaced(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_a_stored_piece_is_not_replaced(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         digest = await store(opened.attacker, ATTACKER, "r", b'"first"')
         subject = f"cb.blob.{ATTACKER}.r.{digest}.0"
         answer = await opened.attacker.request(subject, b"other", headers={"Cb-Chunks": "1"}, timeout=30)

@@ -21,8 +21,8 @@ from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
 from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, Deployment, deployment, victim_start
-from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
+from tests.support.workdir import Workdir
 from tests.support.worker_processes import until_end
 
 RUN = "victims-run"
@@ -139,8 +139,8 @@ async def check_untouched(deployment: Deployment, run: str = RUN) -> None:
     assert (await deployment.defend("result", run_id=run, wait_s=30))["status"] == "cancelled"
 
 
-async def test_forbidden_subjects_in_a_definition_are_refused_at_the_start(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_forbidden_subjects_in_a_definition_are_refused_at_the_start(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         await start_victim_run(opened)
         for k, subject in enumerate((*ATTACKS, *NEIGHBOURS)):
             # The first subject in each form of start, each further subject in one form.
@@ -155,8 +155,8 @@ async def test_forbidden_subjects_in_a_definition_are_refused_at_the_start(place
         await check_untouched(opened)
 
 
-async def test_forbidden_subjects_from_expressions_are_refused_at_the_request(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_forbidden_subjects_from_expressions_are_refused_at_the_request(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         await start_victim_run(opened)
         ways = start_messages("{{ step.input.subject }}")[:3]
         for k, subject in enumerate((*ATTACKS, *NEIGHBOURS)):
@@ -175,9 +175,9 @@ async def test_forbidden_subjects_from_expressions_are_refused_at_the_request(pl
         await check_untouched(opened)
 
 
-async def test_a_service_cannot_redirect_a_run_to_a_forbidden_subject(place: Place) -> None:
+async def test_a_service_cannot_redirect_a_run_to_a_forbidden_subject(workdir: Workdir) -> None:
     """Any responder can describe a service, here the attacker."""
-    async with deployment(place) as opened:
+    async with deployment(workdir) as opened:
         await start_victim_run(opened)
         for subject in (*ATTACKS, f"cb.tell.{VICTIM}.{RUN}.kill", f"x cb.gone.{VICTIM}.{RUN}"):
             described = {
@@ -192,10 +192,10 @@ async def test_a_service_cannot_redirect_a_run_to_a_forbidden_subject(place: Pla
         await check_untouched(opened)
 
 
-async def test_requests_reach_the_account_of_their_tenant_only(place: Place) -> None:
+async def test_requests_reach_the_account_of_their_tenant_only(workdir: Workdir) -> None:
     price = b'{"output": 40}'
     async with (
-        deployment(place) as opened,
+        deployment(workdir) as opened,
         listen(opened.victim, "shop.price", price) as victims,
         listen(opened.runtime.nc, "shop.price", price) as runtimes,
     ):
@@ -209,11 +209,11 @@ async def test_requests_reach_the_account_of_their_tenant_only(place: Place) -> 
         assert (victims, runtimes) == ([], [])
 
 
-async def test_a_service_of_the_tenant_is_found_in_its_account(place: Place) -> None:
+async def test_a_service_of_the_tenant_is_found_in_its_account(workdir: Workdir) -> None:
     async def answer(request: Request) -> None:
         await request.respond(b"21")
 
-    async with deployment(place) as opened:
+    async with deployment(workdir) as opened:
         definition = {"source": json.dumps(flow_of(ours("nats"), service="numbers"))}
         hidden = await add_service(opened.victim, name="numbers", version="1.0.0")
         await hidden.add_endpoint(name="e", subject="numbers.e", handler=answer)
@@ -227,9 +227,9 @@ async def test_a_service_of_the_tenant_is_found_in_its_account(place: Place) -> 
         await own.stop()
 
 
-async def test_the_allow_list_of_a_tenant_is_enforced(place: Place) -> None:
+async def test_the_allow_list_of_a_tenant_is_enforced(workdir: Workdir) -> None:
     allowed = {ATTACKER: ["shop.*", "desk.>"], "*": ["other.>"]}
-    async with deployment(place, tools_allow_nats=allowed) as opened:
+    async with deployment(workdir, tools_allow_nats=allowed) as opened:
         for subject in ("shop", "shop.price.eur", "desk", "other.x", "none"):
             for start in start_messages(subject):
                 problems = (await opened.attack("start", **start))["error"]["problems"]
@@ -270,9 +270,9 @@ async def test_without_accounts_no_run_reaches_the_subjects_of_a_runtime(tmp_pat
 # -- headers and reply subjects of messages ----------------------------------------------------------------------------
 
 
-async def test_a_verdict_reaches_the_account_of_its_tenant_only(place: Place) -> None:
+async def test_a_verdict_reaches_the_account_of_its_tenant_only(workdir: Workdir) -> None:
     async with (
-        deployment(place) as opened,
+        deployment(workdir) as opened,
         listen(opened.victim, "my.verdicts") as victims,
         listen(opened.runtime.nc, "my.verdicts") as runtimes,
         listen(opened.attacker, "my.verdicts") as own,
@@ -316,10 +316,10 @@ HEADERS = (
 )
 
 
-async def test_headers_of_a_tenant_do_not_reach_the_stream(place: Place) -> None:
+async def test_headers_of_a_tenant_do_not_reach_the_stream(workdir: Workdir) -> None:
     """JetStream obeys some headers of stored messages: it deletes messages, or publishes on a named subject."""
     digest = "ab" * 32
-    async with deployment(place) as opened:
+    async with deployment(workdir) as opened:
         await start_victim_run(opened)
         before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.first_seq
         for headers in HEADERS:
@@ -335,8 +335,8 @@ async def test_headers_of_a_tenant_do_not_reach_the_stream(place: Place) -> None
         await check_untouched(opened)
 
 
-async def test_message_ids_are_separate_for_each_tenant(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_message_ids_are_separate_for_each_tenant(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         first = await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
         again = await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
         other = await opened.victim.request(f"cb.start.{VICTIM}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
@@ -344,9 +344,9 @@ async def test_message_ids_are_separate_for_each_tenant(place: Place) -> None:
         assert sequences[0] == sequences[1] != sequences[2]
 
 
-async def test_the_service_answers_on_no_subject_of_the_runtime(place: Place) -> None:
+async def test_the_service_answers_on_no_subject_of_the_runtime(workdir: Workdir) -> None:
     """A client that shares the runtime's account names a reply subject on which it might not publish itself."""
-    async with deployment(place) as opened:
+    async with deployment(workdir) as opened:
         await start_victim_run(opened)
         body = json.dumps({"run_id": RUN}).encode()
         async with listen(opened.runtime.nc, f"cb.gone.{VICTIM}.>") as heard:
@@ -363,8 +363,8 @@ async def test_the_service_answers_on_no_subject_of_the_runtime(place: Place) ->
         await check_untouched(opened)
 
 
-async def test_a_tenant_cannot_publish_for_another(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_a_tenant_cannot_publish_for_another(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         await start_victim_run(opened)
         for subject in (
             f"cb.start.{VICTIM}",
@@ -398,8 +398,8 @@ async def request_or_none(opened: Deployment, subject: str) -> Any:
         return None
 
 
-async def test_a_run_of_a_tenant_without_an_account_reaches_no_subject(place: Place) -> None:
-    async with deployment(place) as opened:
+async def test_a_run_of_a_tenant_without_an_account_reaches_no_subject(workdir: Workdir) -> None:
+    async with deployment(workdir) as opened:
         async with listen(opened.runtime.nc, "shop.price", b'{"output": 1}') as heard:
             start = {**start_messages("shop.price")[0], "run_id": "of-nobody"}
             body = json.dumps(start).encode()

@@ -30,9 +30,9 @@ from tests.e2e.attacks.attack_runs import (
     worker_env,
     workflow,
 )
-from tests.support.cli_stage import Place
 from tests.support.graphs import graph, node
 from tests.support.service_api import service_api
+from tests.support.workdir import Workdir
 from tests.surfaces.nats.test_door import ask, connect_user
 
 START = StartRun(DefinitionSource(source=""))
@@ -177,8 +177,8 @@ def test_a_copy_of_a_configured_secret_is_reserved() -> None:
 
 async def test_a_tenant_with_an_account_gets_no_secret(tmp_path: Path) -> None:
     """On a server as `callboard tenant add` sets it up."""
-    place = Place(tmp_path)
-    assert place.here("tenant", "add", "ada").exit_code == exits.OK
+    workdir = Workdir(tmp_path)
+    assert workdir.run("tenant", "add", "ada").exit_code == exits.OK
     with serve_attacker() as thief:
         async with nats_server(tmp_path, 'include "accounts.conf"') as url:
             seed = (tmp_path / "callboard.nk").read_text().strip()
@@ -188,7 +188,7 @@ async def test_a_tenant_with_an_account_gets_no_secret(tmp_path: Path) -> None:
                 open_connection(config) as connection,
                 open_worker(connection, env),
                 open_service(connection),
-                connect_user(place, url, "ada") as ada,
+                connect_user(workdir, url, "ada") as ada,
             ):
                 for variable in ("SHOP_TOKEN", "GITHUB_TOKEN", "CALLBOARD_NATS_NKEY_SEED"):
                     text = json.dumps(header(thief.url, variable))

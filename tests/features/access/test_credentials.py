@@ -21,9 +21,9 @@ from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
 from tests.actors.services.test_run import PARTY, graph
-from tests.support.cli_stage import Place
 from tests.support.graph_services import variables
 from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api
+from tests.support.workdir import Workdir
 
 NOW = dt.datetime(2026, 1, 5, 8, tzinfo=dt.UTC)
 
@@ -185,10 +185,10 @@ async def test_an_account_that_is_changed_or_removed_during_a_rotation_keeps_the
 
 @pytest.mark.usefixtures("own_servers")
 def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
 
     def add(said: str, *words: str) -> Any:
-        return place.here("credentials", "add", *words, said=said)
+        return workdir.run("credentials", "add", *words, stdin=said)
 
     assert add("x0xb-secret-token\n", "slack").exit_code == 0
     both = add(
@@ -201,20 +201,20 @@ def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> Non
     senders.append(("long enough", ["webhook:desk/hook", "--user", "ada"]))
     for said, words in (*senders, ("x", ["nix"]), ("", ["slack"]), ("A=1\nB=2\n", ["slack"]), ("x", long)):
         assert add(said, *words).exit_code == 2
-    listed = place.told("credentials", "list")
+    listed = workdir.run_json("credentials", "list")
     assert [(one["provider"], one["user"], one["variables"]) for one in listed] == [
         ("google_calendar", "ada", ["GOOGLE_ACCESS_TOKEN", "GOOGLE_REFRESH_TOKEN"]),
         ("slack", "", ["SLACK_BOT_TOKEN"]),
         ("webhook:desk/hook", "", ["WEBHOOK_SECRET", "WEBHOOK_SECRET_2"]),
     ]
     key = tmp_path / ".callboard" / FILE_NAME
-    key.write_text(place.here("credentials", "key").output + key.read_text())
-    rotated = place.told("credentials", "rotate")
+    key.write_text(workdir.run("credentials", "key").output + key.read_text())
+    rotated = workdir.run_json("credentials", "rotate")
     assert rotated["rotated"] == 3
-    assert {one["key"] for one in place.told("credentials", "list")} == {rotated["key"]}
-    assert place.told("credentials", "rotate")["rotated"] == 0
-    assert place.here("credentials", "remove", "slack").exit_code == 0
-    gone = place.here("credentials", "remove", "slack")
+    assert {one["key"] for one in workdir.run_json("credentials", "list")} == {rotated["key"]}
+    assert workdir.run_json("credentials", "rotate")["rotated"] == 0
+    assert workdir.run("credentials", "remove", "slack").exit_code == 0
+    gone = workdir.run("credentials", "remove", "slack")
     assert (gone.exit_code, "credentials.unknown" in gone.output) == (1, True)
     for secret in (b"x0xb-secret-token", b"first-secret", b"second-secret", b"a sender's secret"):
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]

@@ -28,8 +28,8 @@ from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 from callboard.surfaces.http.plain_pages import CONNECT, connecting_page
-from tests.support.cli_stage import Place
 from tests.support.http_server import http_server
+from tests.support.workdir import Workdir
 
 NOW = 1_700_000_000.0
 SECRET = "s3cret-of-the-application"
@@ -250,9 +250,9 @@ def configured(service: Service, **more: Any) -> dict[str, str]:
 
 @pytest.mark.usefixtures("own_servers")
 def test_the_callback_of_a_browser_connects_an_account(service: Service, tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
     words = ("credentials", "connect", "github", "--user", "ada", "--json")
-    with place.process(*words, env=configured(service)) as process:
+    with workdir.process(*words, env=configured(service)) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         back = service.allow(line.split()[1])
@@ -266,11 +266,11 @@ def test_the_callback_of_a_browser_connects_an_account(service: Service, tmp_pat
 
 
 def test_a_pasted_callback_with_another_state_is_refused(service: Service, tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
     env = configured(service, redirect_url="https://example.com/back")
-    done = place.here("credentials", "connect", "github", env=env, said="https://example.com/back?code=x&state=y\n")
+    done = workdir.run("credentials", "connect", "github", env=env, stdin="https://example.com/back?code=x&state=y\n")
     assert (done.exit_code, "credentials.oauth" in done.output) == (1, True)
-    assert place.here("credentials", "connect", "slack", env=env).exit_code == 2
+    assert workdir.run("credentials", "connect", "slack", env=env).exit_code == 2
 
 
 async def test_the_page_of_a_missing_token_names_the_connect_command() -> None:

@@ -10,10 +10,10 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.nats.jetstream_api import api
 from callboard.features.cold.cooling_leader import round_of
 from callboard.runtime.settings.config import Config, load
-from tests.support.cli_stage import Place
 from tests.support.cold_runs import TENANT, count_events_in_stream, open_cold_store, run_log
 from tests.support.event_logs import Log
 from tests.support.s3_server import BUCKET, ENV, s3_server
+from tests.support.workdir import Workdir
 
 
 def config(home: Path, **cold: object) -> Config:
@@ -66,31 +66,31 @@ def test_an_invalid_cold_storage_rule_is_refused(tmp_path: Path, cold: dict[str,
 def test_runs_in_an_object_store_are_read_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
     with s3_server() as url:
         (tmp_path / "callboard.toml").write_text(f'[cold]\nkeep = 0\nto = "s3://{BUCKET}/runs"\nendpoint = "{url}"\n')
-        assert place.here("run", *place.one({"text": "done"}), "--run-id", "r1").exit_code == 0
-        shown = place.here("trace", "r1").output
-        assert place.told("cool") == [{"tenant": "default", "runs": ["r1"]}]
-        assert place.here("trace", "r1").output == shown
+        assert workdir.run("run", *workdir.write_one({"text": "done"}), "--run-id", "r1").exit_code == 0
+        shown = workdir.run("trace", "r1").output
+        assert workdir.run_json("cool") == [{"tenant": "default", "runs": ["r1"]}]
+        assert workdir.run("trace", "r1").output == shown
     # The block was read from the store once, and is in the cache now.
-    assert place.here("trace", "r1").output == shown
+    assert workdir.run("trace", "r1").output == shown
     shutil.rmtree(tmp_path / ".callboard" / "cold-cache")
-    gone = place.here("trace", "r1")
+    gone = workdir.run("trace", "r1")
     assert gone.exit_code != 0
     assert "the object store of s3://segments/runs failed" in gone.output
 
 
 def test_runs_are_moved_and_restored_at_the_command_line(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    args = place.one({"text": "done"})
-    assert place.here("run", *args, "--run-id", "r1").exit_code == 0
-    shown = place.here("trace", "r1").output
-    assert place.here("cool").exit_code == 2
+    workdir = Workdir(tmp_path)
+    args = workdir.write_one({"text": "done"})
+    assert workdir.run("run", *args, "--run-id", "r1").exit_code == 0
+    shown = workdir.run("trace", "r1").output
+    assert workdir.run("cool").exit_code == 2
     (tmp_path / "callboard.toml").write_text("[cold]\nkeep = 0\n")
-    assert place.here("cool", "--dry-run").output == "1 run of default would be moved to cold storage\n"
-    assert place.told("cool") == [{"tenant": "default", "runs": ["r1"]}]
-    assert place.here("trace", "r1").output == shown
-    assert place.here("warm", "r1").output.startswith("restored r1, ")
-    assert place.here("trace", "r1").output == shown
-    assert place.here("warm", "r1").exit_code == 1
+    assert workdir.run("cool", "--dry-run").output == "1 run of default would be moved to cold storage\n"
+    assert workdir.run_json("cool") == [{"tenant": "default", "runs": ["r1"]}]
+    assert workdir.run("trace", "r1").output == shown
+    assert workdir.run("warm", "r1").output.startswith("restored r1, ")
+    assert workdir.run("trace", "r1").output == shown
+    assert workdir.run("warm", "r1").exit_code == 1

@@ -43,8 +43,8 @@ from callboard.runtime.settings.config import load
 from callboard.service.files.event_files import store
 from callboard.service.operations.removal import purge_run
 from callboard.service.operations.run_lists import Listings
-from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
+from tests.support.workdir import Workdir
 from tests.surfaces.nats.test_micro_service import PATIENCE_S, SOURCE, Caller
 from tests.surfaces.nats.test_micro_service import caller as caller  # the fixtures
 from tests.surfaces.nats.test_micro_service import connection as connection
@@ -593,25 +593,25 @@ async def test_a_page_does_not_wait_for_an_index_that_lags(tmp_path: Path, monke
 
 
 def test_runs_are_found_at_the_command_line(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    args = place.one({"text": "the pool is exhausted"})
+    workdir = Workdir(tmp_path)
+    args = workdir.write_one({"text": "the pool is exhausted"})
     for name, customer in (("r1", "acme"), ("r2", "umbrella")):
-        ran = place.here("run", *args, "--run-id", name, "--tag", f"customer={customer}", "--input", '{"case": 4711}')
+        ran = workdir.run("run", *args, "--run-id", name, "--tag", f"customer={customer}", "--input", '{"case": 4711}')
         assert ran.exit_code == 0, ran.output
 
     def listed(question: str) -> list[str]:
-        return [row["run"] for row in place.told("runs", "--where", question)]
+        return [row["run"] for row in workdir.run_json("runs", "--where", question)]
 
     assert listed("tag.customer=acme") == ["r1"]
-    assert place.told("runs", "--where", "tag.customer=acme")[0]["tags"] == {"customer": "acme"}
+    assert workdir.run_json("runs", "--where", "tag.customer=acme")[0]["tags"] == {"customer": "acme"}
     assert listed("status=completed and text~'pool exhausted' and input~4711 and started<1h") == ["r2", "r1"]
     assert listed("started>1h") == []
     assert (tmp_path / ".callboard" / "index").is_dir()
-    wrong = place.here("runs", "--where", "status=failed and custmer=acme")
+    wrong = workdir.run("runs", "--where", "status=failed and custmer=acme")
     assert wrong.exit_code == 2
     assert "find.where: unknown field 'custmer'" in wrong.stderr
     assert "  status=failed and custmer=acme\n                    ^\n" in wrong.stderr
-    assert place.here("run", *args, "--tag", "1=x").exit_code == 1
+    assert workdir.run("run", *args, "--tag", "1=x").exit_code == 1
 
 
 async def test_runs_are_found_by_their_attributes(connection: Connection, caller: Caller) -> None:

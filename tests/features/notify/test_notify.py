@@ -24,11 +24,11 @@ from callboard.runtime.settings.config import Config, load
 from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.http.proofs import ReceivedRequest, prove
-from tests.support.cli_stage import Place
 from tests.support.flows import build_question
 from tests.support.mail_server import mail_server
 from tests.support.notice_receiver import Receiver, receiver
 from tests.support.patience import until
+from tests.support.workdir import Workdir
 from tests.support.workflows import document
 
 PATIENCE_S = 60.0
@@ -258,17 +258,17 @@ async def test_notices_are_sent_by_slack_and_by_mail(tmp_path: Path, inbox: Rece
 
 def test_a_notice_is_sent_again_after_its_sender_is_killed(tmp_path: Path, inbox: Receiver) -> None:
     """The process is killed while the receiver has the request and has not answered; another one sends it again."""
-    place = Place(tmp_path)
-    place.write("callboard.toml", f'ack_wait_s = 1\n[notify.ends]\non = "completed"\nwebhook = "{inbox.url}"\n')
+    workdir = Workdir(tmp_path)
+    workdir.write("callboard.toml", f'ack_wait_s = 1\n[notify.ends]\non = "completed"\nwebhook = "{inbox.url}"\n')
     inbox.holds.set()
-    with place.up() as (process, _):
-        first = place.started(*place.one({"text": "x"}))
+    with workdir.up() as (process, _):
+        first = workdir.start_run(*workdir.write_one({"text": "x"}))
         anyio.run(until, lambda: len(inbox.posted) == 1)
         process.send_signal(signal.SIGKILL)
         process.wait()
     inbox.holds.clear()
-    with place.up():
-        second = place.started(*place.one({"text": "x"}))
+    with workdir.up():
+        second = workdir.start_run(*workdir.write_one({"text": "x"}))
         anyio.run(until, lambda: len(inbox.posted) == 3)
     told = [(one.said["run"], one.headers["idempotency-key"]) for one in inbox.posted]
     assert sorted(run for run, _ in told) == sorted([first, first, second])
@@ -276,28 +276,28 @@ def test_a_notice_is_sent_again_after_its_sender_is_killed(tmp_path: Path, inbox
 
 
 def test_a_rule_is_previewed_and_tested(tmp_path: Path, inbox: Receiver) -> None:
-    place = Place(tmp_path)
-    args = place.one({"error": "overloaded"})
-    assert place.here("run", *args, "--run-id", "before").exit_code == exits.FAILED
+    workdir = Workdir(tmp_path)
+    args = workdir.write_one({"error": "overloaded"})
+    assert workdir.run("run", *args, "--run-id", "before").exit_code == exits.FAILED
     hook = f'webhook = "{inbox.url}"'
-    place.write("callboard.toml", f'[notify.bad]\non = "failed"\n{hook}\n[notify.good]\non = "completed"\n{hook}\n')
-    (foreseen,) = place.told("notify", "preview")
+    workdir.write("callboard.toml", f'[notify.bad]\non = "failed"\n{hook}\n[notify.good]\non = "completed"\n{hook}\n')
+    (foreseen,) = workdir.run_json("notify", "preview")
     assert (foreseen["notice"]["rule"], foreseen["notice"]["run"]) == ("bad", "before")
-    assert place.told("notify", "preview", "good") == []
-    assert place.told("notify", "preview", "--since", "1ms") == []
+    assert workdir.run_json("notify", "preview", "good") == []
+    assert workdir.run_json("notify", "preview", "--since", "1ms") == []
     assert inbox.posted == []
-    assert place.told("notify", "test", "good")["to"] == "webhook"
+    assert workdir.run_json("notify", "test", "good")["to"] == "webhook"
     assert inbox.posted[0].said["rule"] == "good"
     inbox.statuses.append(500)
-    refused = place.here("notify", "test", "good")
+    refused = workdir.run("notify", "test", "good")
     assert (refused.exit_code, "error notify.failed" in refused.stderr) == (exits.FAILED, True)
-    assert place.here("notify", "test", "nobody").exit_code == exits.USAGE
+    assert workdir.run("notify", "test", "nobody").exit_code == exits.USAGE
 
 
 def test_a_rule_without_its_variable_names_it(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("callboard.toml", '[notify.page]\non = "failed"\nwebhook = "${PAGER_URL}"\nsecret = "${PAGER_KEY}"\n')
-    refused = place.here("notify", "test", "page")
+    workdir = Workdir(tmp_path)
+    workdir.write("callboard.toml", '[notify.page]\non = "failed"\nwebhook = "${PAGER_URL}"\nsecret = "${PAGER_KEY}"\n')
+    refused = workdir.run("notify", "test", "page")
     assert refused.exit_code == exits.FAILED
     assert (
         "notify.page sends no notices: PAGER_URL is not set; notify.page sends no notices: PAGER_KEY is"

@@ -14,9 +14,9 @@ from callboard.languages.flow.provider_document import document_of, find_provide
 from callboard.languages.flow.shipped_providers import CONTRACTS, FAILURES, OURS
 from callboard.languages.provider_contracts import contract_of
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
 from tests.support.flow_providers import ours
 from tests.support.places import ROOT
+from tests.support.workdir import Workdir
 
 SOURCES = {
     "http": ["actors/providers/http.py", "actors/providers/http_request.py"],
@@ -88,35 +88,35 @@ def test_variables_of_tool_sources_are_found(document: Any, named: list[str]) ->
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workdir(tmp_path: Path) -> Workdir:
+    return Workdir(tmp_path)
 
 
-def test_providers_lists_all_providers(place: Place) -> None:
-    place.write(
+def test_providers_lists_all_providers(workdir: Workdir) -> None:
+    workdir.write(
         "callboard.toml",
         "[providers]\nclasses = ['tests.support.own_providers:Shout', 'tests.support.own_providers:Cache']\n",
     )
-    rows = place.told("providers")["providers"]
+    rows = workdir.run_json("providers")["providers"]
     assert next(row["uri"] for row in rows if row["kind"] == "call") == "mwl:provider.call/acme/shout/v1"
     assert {row["origin"].split("[")[0] for row in rows} == {"specification", "callboard", "providers.classes"}
     assert len(rows) == len(CONTRACTS) + 2
-    said = place.here("providers").stdout
+    said = workdir.run("providers").stdout
     assert said.index("shout/v1") < said.index("Middlewares") < said.index("cache/v1")
 
 
 @pytest.mark.parametrize("name", ["http", ours("http")])
-def test_a_contract_is_shown_by_uri_or_by_name(place: Place, name: str) -> None:
-    told = place.told("providers", name)
+def test_a_contract_is_shown_by_uri_or_by_name(workdir: Workdir, name: str) -> None:
+    told = workdir.run_json("providers", name)
     assert told["document"] == document_of(CONTRACTS[ours("http")])
     assert told["failures"]["Provider.Call.Http.Throttled"]
-    said = place.here("providers", name).stdout
+    said = workdir.run("providers", name).stdout
     assert "Provider.Call.Http.Throttled" in said
     assert re.search(r"max_bytes +integer", said)
 
 
-def test_a_contract_shows_the_types_of_its_members(place: Place) -> None:
-    said = place.here("providers", "retry").stdout
+def test_a_contract_shows_the_types_of_its_members(workdir: Workdir) -> None:
+    said = workdir.run("providers", "retry").stdout
     members = re.findall(r"^( +)(match|codes|retryable|attempts|backoff|initial|jitter)  +(.+)$", said, re.MULTILINE)
     assert [(len(indent), name, kind) for indent, name, kind in members] == [
         (6, "match", "object, required"),
@@ -129,23 +129,23 @@ def test_a_contract_shows_the_types_of_its_members(place: Place) -> None:
     ]
 
 
-def test_the_contract_of_a_custom_provider_is_shown(place: Place) -> None:
-    place.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Cache']\n")
-    said = place.here("providers", "cache").stdout
+def test_the_contract_of_a_custom_provider_is_shown(workdir: Workdir) -> None:
+    workdir.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Cache']\n")
+    said = workdir.run("providers", "cache").stdout
     assert "onSuccess: control" in said
     assert "tests.support.own_providers:Cache" in said
 
 
-def test_an_unknown_provider_is_refused_with_a_suggestion(place: Place) -> None:
-    said = place.here("providers", "htp")
+def test_an_unknown_provider_is_refused_with_a_suggestion(workdir: Workdir) -> None:
+    said = workdir.run("providers", "htp")
     assert said.exit_code == exits.FAILED
     assert "did you mean 'http'" in said.stderr
-    told = json.loads(place.here("providers", "htp", "--json").stdout)
+    told = json.loads(workdir.run("providers", "htp", "--json").stdout)
     assert told["error"]["code"] == "provider.unknown"
 
 
-def test_an_unusable_class_is_a_configuration_error(place: Place) -> None:
-    place.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Mute']\n")
-    said = place.here("providers")
+def test_an_unusable_class_is_a_configuration_error(workdir: Workdir) -> None:
+    workdir.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Mute']\n")
+    said = workdir.run("providers")
     assert said.exit_code == exits.USAGE
     assert "tests.support.own_providers:Mute" in said.stderr

@@ -12,7 +12,7 @@ from callboard.languages.graph.triggers import match_triggers
 from callboard.languages.plan import Definition
 from callboard.languages.triggers import Begun, PassedOver, Received
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 AT = dt.datetime(2026, 1, 5, 8, tzinfo=dt.UTC)
 
@@ -281,16 +281,16 @@ def test_a_cron_trigger_takes_no_request() -> None:
 
 
 def test_a_delivery_at_the_command_line_starts_a_run(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    file = place.write("desk.json", document(github()))
+    workdir = Workdir(tmp_path)
+    file = workdir.write("desk.json", document(github()))
     delivered = {"body": PUSH, "headers": {"X-GitHub-Event": "push", "X-GitHub-Delivery": "d-1"}}
-    place.write("push.json", delivered)
-    done = place.told("run", file, "--received", "@push.json")
+    workdir.write("push.json", delivered)
+    done = workdir.run_json("run", file, "--received", "@push.json")
     assert done["run_id"] == "desk-d-1"
     (execution,) = done["results"]["node_executions"].values()
     assert execution["output_data"]["result"]["branch"] == "release/1.2"
     assert done["results"]["trigger_info"]["external_request_id"] == "d-1"
-    (row,) = place.told("runs")
+    (row,) = workdir.run_json("runs")
     assert row["run"] == "desk-d-1"
 
 
@@ -310,6 +310,6 @@ def test_a_delivery_at_the_command_line_starts_a_run(tmp_path: Path) -> None:
 def test_a_request_without_a_trigger_is_refused_with_the_reason(
     tmp_path: Path, words: list[str], expected: str
 ) -> None:
-    place = Place(tmp_path)
-    done = place.here("start", place.write("desk.json", document(github())), *words)
+    workdir = Workdir(tmp_path)
+    done = workdir.run("start", workdir.write("desk.json", document(github())), *words)
     assert (done.exit_code, expected in done.output) == (exits.USAGE, True), done.output

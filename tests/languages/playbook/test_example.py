@@ -12,10 +12,10 @@ import pytest
 
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
-from tests.support.cli_stage import Place
 from tests.support.forks import callboard
 from tests.support.places import ROOT
 from tests.support.playbooks import definition_of, plan_of
+from tests.support.workdir import Workdir
 
 EXAMPLE = ROOT / "examples" / "playbook-review"
 SOURCE = (EXAMPLE / "review.md").read_text()
@@ -23,23 +23,23 @@ VALUES = {"title": "Faster pool", "focus": "correctness"}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def workdir(tmp_path: Path) -> Workdir:
     """A copy of the example."""
     shutil.copytree(EXAMPLE, tmp_path / "review", ignore=shutil.ignore_patterns("__pycache__"))
-    return Place(tmp_path / "review")
+    return Workdir(tmp_path / "review")
 
 
-def options(place: Place) -> dict[str, Any]:
-    return json.loads((place.folder / "options.json").read_text())
+def options(workdir: Workdir) -> dict[str, Any]:
+    return json.loads((workdir.folder / "options.json").read_text())
 
 
-def run_command(place: Place, command: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+def run_command(workdir: Workdir, command: str, lines: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command line that begins with ``callboard``."""
     words = shlex.split(command)[1:]
     return subprocess.run(
         callboard(*words),
-        cwd=place.folder,
-        env=place.env,
+        cwd=workdir.folder,
+        env=workdir.env,
         input=lines,
         capture_output=True,
         text=True,
@@ -48,25 +48,25 @@ def run_command(place: Place, command: str, lines: str = "") -> subprocess.Compl
     )
 
 
-def test_the_example_gives_no_warning(place: Place) -> None:
+def test_the_example_gives_no_warning(workdir: Workdir) -> None:
     assert definition_of(SOURCE).warnings == ()
-    assert plan_of(SOURCE, input=VALUES, options=options(place)).warnings == ()
-    assert place.here("validate", "review.md", "--strict").exit_code == 0
+    assert plan_of(SOURCE, input=VALUES, options=options(workdir)).warnings == ()
+    assert workdir.run("validate", "review.md", "--strict").exit_code == 0
 
 
-def test_the_command_of_the_readme_performs_the_example(place: Place) -> None:
+def test_the_command_of_the_readme_performs_the_example(workdir: Workdir) -> None:
     [command] = re.findall(r"^    (callboard run .*)$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
-    done = run_command(place, f"{command} --artifact out.md", "2\n")
+    done = run_command(workdir, f"{command} --artifact out.md", "2\n")
     assert done.returncode == 0, done.stderr
     assert "Path: 1 → 2 → 3 → 4 → 5 → 6" in done.stdout
-    assert (place.folder / "out.md").read_text().startswith("**Please change before merging.**")
+    assert (workdir.folder / "out.md").read_text().startswith("**Please change before merging.**")
 
 
-def test_the_tools_read_the_change_and_the_prompt_is_that_of_the_folder(place: Place) -> None:
+def test_the_tools_read_the_change_and_the_prompt_is_that_of_the_folder(workdir: Workdir) -> None:
     command = (
         "callboard run review.md --options @options.json --value focus=security --value tone=terse --data-dir temp"
     )
-    done = run_command(place, f"{command} --value title=Pool --script script.yaml --option autonomous=true --stream")
+    done = run_command(workdir, f"{command} --value title=Pool --script script.yaml --option autonomous=true --stream")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     [measured, read] = [event["payload"]["output"] for event in events if event["type"] == "tool.result"]
     assert measured == {"files": ["checkout/pool.py", "checkout/settings.py"], "added": 4, "removed": 5}
@@ -80,7 +80,7 @@ def test_the_tools_read_the_change_and_the_prompt_is_that_of_the_folder(place: P
     assert events[-1]["payload"]["results"]["artifact_type"] == "markdown"
 
 
-def test_the_commands_of_the_github_job_succeed(place: Place) -> None:
+def test_the_commands_of_the_github_job_succeed(workdir: Workdir) -> None:
     """A script answers instead of the model."""
     tree = read_yaml((EXAMPLE / "review.yml").read_text())
     assert isinstance(tree, Tree)
@@ -89,10 +89,10 @@ def test_the_commands_of_the_github_job_succeed(place: Place) -> None:
     for command in review.replace("\\\n", " ").splitlines():
         line = command.replace('"$TITLE"', "Pool").replace('"$GITHUB_STEP_SUMMARY"', "summary.md")
         script = " --script script.yaml" if "callboard run" in line else ""
-        done = run_command(place, line + script)
+        done = run_command(workdir, line + script)
         assert done.returncode == 0, done.stderr
-    assert (place.folder / "review-of-change.md").read_text().startswith("**Please change before merging.**")
-    summary = (place.folder / "summary.md").read_text()
+    assert (workdir.folder / "review-of-change.md").read_text().startswith("**Please change before merging.**")
+    summary = (workdir.folder / "summary.md").read_text()
     assert "**Artifact:** `review-of-change.md`" in summary
     assert "| 3 | Judge the risk | executed | 412 | 48 |" in summary
     assert "| 4a | What could go wrong | executed | 530 | 81 |" in summary

@@ -29,11 +29,11 @@ from callboard.surfaces.mcp.caller import Caller as McpCaller
 from callboard.surfaces.mcp.tools import Awaiting
 from callboard.testing import Scenario
 from tests.support import python_workflows as workflows
-from tests.support.cli_stage import Place
 from tests.support.scenarios import find_payload
 from tests.support.service_client import PATIENCE_S, Caller
 from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
+from tests.support.workdir import Workdir
 
 
 @pytest.fixture(scope="module")
@@ -295,10 +295,10 @@ def test_a_run_at_the_command_line_is_followed_to_the_last_one(tmp_path: Path) -
         "@workflow\nasync def count(n: int = 0) -> int:\n"
         "    if n < 2:\n        continue_as_new(n + 1)\n    return n\n"
     )
-    place = Place(tmp_path)
-    ran = place.call("run", "counting.py:count", "--run-id", "r1")
+    workdir = Workdir(tmp_path)
+    ran = workdir.call("run", "counting.py:count", "--run-id", "r1")
     assert ran.returncode == exits.OK, ran
     assert "Output: 2" in ran.stdout
-    assert "continued   as" in place.call("show", "r1").stdout
-    run = json.loads(place.call("runs", "--json").stdout)[-1]["run"]
+    assert "continued   as" in workdir.call("show", "r1").stdout
+    run = json.loads(workdir.call("runs", "--json").stdout)[-1]["run"]
     assert run == "r1"

@@ -20,7 +20,7 @@ from callboard.runtime.settings import config
 from callboard.runtime.worker.worker import Worker
 from callboard.surfaces.cli import exits
 from tests.support import python_workflows as workflows
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 GREETING = '''
 from callboard import child, step, workflow
@@ -171,26 +171,26 @@ def test_code_without_a_workflow_is_refused(target: str, code: str, folder: Path
 
 
 def test_the_replay_command_that_a_run_suggests_names_its_module(package: Path) -> None:
-    place = Place(package.parent)
-    ran = place.call("run", f"{package.name}.orders.ships:ship", "--input", '{"thing": "vase"}', "--run-id", "ship-1")
+    workdir = Workdir(package.parent)
+    ran = workdir.call("run", f"{package.name}.orders.ships:ship", "--input", '{"thing": "vase"}', "--run-id", "ship-1")
     assert ran.returncode == exits.OK, ran.stderr
     suggested = next(line.split() for line in ran.stdout.splitlines() if "callboard replay" in line)
     assert suggested[-2:] == ["--code", f"{package.name}.orders.ships"]
     at = suggested.index("replay")
-    assert place.call(*suggested[at:]).returncode == exits.OK
-    assert place.call("replay", "ship-1", "--code", f"{package.name}/orders/ships.py").returncode == exits.OK
-    assert place.call("replay", "ship-1", "--code", package.name).returncode == exits.OK
+    assert workdir.call(*suggested[at:]).returncode == exits.OK
+    assert workdir.call("replay", "ship-1", "--code", f"{package.name}/orders/ships.py").returncode == exits.OK
+    assert workdir.call("replay", "ship-1", "--code", package.name).returncode == exits.OK
 
 
 def test_a_file_is_run_and_replayed(folder: Path) -> None:
-    place = Place(folder)
-    ran = place.call("run", "greeting_play.py:greet", "--input", '{"who": "ada"}', "--run-id", "r1", "--json")
+    workdir = Workdir(folder)
+    ran = workdir.call("run", "greeting_play.py:greet", "--input", '{"who": "ada"}', "--run-id", "r1", "--json")
     assert ran.returncode == exits.OK, ran
     assert json.loads(ran.stdout)["output"] == {"said": "HELLO, ADA", "apart": True}
-    replayed = place.call("replay", "r1", "--code", "greeting_play.py")
+    replayed = workdir.call("replay", "r1", "--code", "greeting_play.py")
     assert replayed.returncode == exits.OK, replayed
     (folder / "greeting_play.py").write_text(GREETING.replace("words.HELLO + who", "who"))
-    found = place.call("replay", "--all", "--code", "greeting_play.py", "--json")
+    found = workdir.call("replay", "--all", "--code", "greeting_play.py", "--json")
     assert found.returncode == exits.FAILED, found
     assert "greeting_play.py:16 inner" in found.stdout
 
@@ -260,7 +260,7 @@ async def test_a_fork_and_a_next_run_continue_with_the_current_code(tmp_path: Pa
             HOSTED[entry].pop(before)
         assert failed.status == "failed"
         fork = ("fork", failed.run, "--at", str(failed.last_n - 4), "--run-id", "forked", "--data-dir", "state")
-        forked = await anyio.to_thread.run_sync(Place(tmp_path).call, *fork)
+        forked = await anyio.to_thread.run_sync(Workdir(tmp_path).call, *fork)
         assert forked.returncode == exits.OK, forked
         assert (await runtime.get_run("forked").result()).output == 5.0
         await runtime.get_run(waiting.id).signal("go")

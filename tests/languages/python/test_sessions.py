@@ -11,7 +11,7 @@ from callboard.bus.effects import Text
 from callboard.languages.python.runs import RunOnly
 from callboard.testing import Scenario
 from tests.support import session_workflows as workflows
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 
 def test_items_are_appended_once_whatever_crashes(scenario: Scenario) -> None:
@@ -57,8 +57,8 @@ async def test_wrong_arguments_of_a_session_are_refused() -> None:
 
 
 async def test_runs_share_a_session_that_commands_show_and_forget(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    async with Runtime(data_dir=place.folder / ".callboard", code=[workflows]) as runtime:
+    workdir = Workdir(tmp_path)
+    async with Runtime(data_dir=workdir.folder / ".callboard", code=[workflows]) as runtime:
 
         async def perform(**given: Any) -> Any:
             run = await runtime.start(registered="keeping", input=given)
@@ -70,15 +70,15 @@ async def test_runs_share_a_session_that_commands_show_and_forget(tmp_path: Path
         assert (await perform(key="ada/ü 1", texts=["c", "d"]))["after"] == ["a", "c"]
 
     def look() -> None:
-        (listed,) = place.told("sessions", "list")
+        (listed,) = workdir.run_json("sessions", "list")
         assert (listed["key"], listed["items"]) == ("ada/ü 1", 2)
         assert listed["expires_at"] > listed["changed_at"]
-        assert [one["item"] for one in place.told("sessions", "show", "ada/ü 1")] == ["a", "c"]
-        assert "ada/ü 1  2 items  changed" in place.here("sessions", "list").output
-        assert place.told("sessions", "forget", "ada/ü 1") == {"forgotten": "ada/ü 1"}
-        assert place.told("sessions", "list") == []
+        assert [one["item"] for one in workdir.run_json("sessions", "show", "ada/ü 1")] == ["a", "c"]
+        assert "ada/ü 1  2 items  changed" in workdir.run("sessions", "list").output
+        assert workdir.run_json("sessions", "forget", "ada/ü 1") == {"forgotten": "ada/ü 1"}
+        assert workdir.run_json("sessions", "list") == []
         for verb in ("show", "forget"):
-            gone = place.here("sessions", verb, "ada/ü 1")
+            gone = workdir.run("sessions", verb, "ada/ü 1")
             assert (gone.exit_code, "there is no session" in gone.output) == (2, True)
 
     await to_thread.run_sync(look)

@@ -7,7 +7,7 @@ import pytest
 
 from callboard import Runtime, ask, set_state, workflow
 from callboard.testing import Scenario
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 
 @workflow
@@ -30,10 +30,12 @@ async def test_a_reader_has_the_state_that_follows_an_answer(tmp_path: Path) -> 
         await run.answer("pay")
         result = await run.result()
         assert result.output == result.state
-    place = Place(tmp_path)
-    shown = place.call("show", run.id, "--data-dir", str(tmp_path)).stdout
+    workdir = Workdir(tmp_path)
+    shown = workdir.call("show", run.id, "--data-dir", str(tmp_path)).stdout
     assert "State:\n  [" in shown
-    assert json.loads(place.call("show", run.id, "--json", "--data-dir", str(tmp_path)).stdout)["state"] == result.state
+    assert (
+        json.loads(workdir.call("show", run.id, "--json", "--data-dir", str(tmp_path)).stdout)["state"] == result.state
+    )
 
 
 def test_the_state_is_the_same_after_every_crash() -> None:

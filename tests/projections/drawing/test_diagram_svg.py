@@ -25,8 +25,8 @@ from callboard.projections.drawing.svg import DARK, DESCRIPTION_CHARS_MAX, LIGHT
 from callboard.projections.drawing.text import ELLIPSIS, escape_xml, width_of, wrap_text
 from callboard.projections.projection import fold
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import INPUT, Place
 from tests.support.event_logs import CAKE, Log, cake, killed
+from tests.support.workdir import INPUT, Workdir
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -489,54 +489,54 @@ def test_mermaid_greys_unreached_nodes_of_a_run() -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Workdir:
     """A folder with the triage and a run of it, ``r1``."""
-    place = Place(tmp_path_factory.mktemp("drawn"))
+    workdir = Workdir(tmp_path_factory.mktemp("drawn"))
     args = ("--input", INPUT, "--script", "flows/script.json", "--run-id", "r1")
-    done = place.here("run", place.triage(), *args)
+    done = workdir.run("run", workdir.write_triage(), *args)
     assert done.exit_code == exits.OK, done.output
-    return place
+    return workdir
 
 
-def test_a_definition_is_drawn_at_the_command_line(place: Place) -> None:
-    root = parse_svg(place.here("diagram", "flows/triage.yaml", "--format", "svg").stdout)
+def test_a_definition_is_drawn_at_the_command_line(workdir: Workdir) -> None:
+    root = parse_svg(workdir.run("diagram", "flows/triage.yaml", "--format", "svg").stdout)
     said = [one.text for one in root.iter(f"{SVG}text")]
     assert said[:2] == ["Triage", "workflow · 3 nodes"] or said[:2] == ["Triage", "triage · workflow · 3 nodes"]
     assert {class_of(root, node) for node in ("gather", "investigate", "note")} == {"plain"}
-    titled = place.here("diagram", "flows/triage.yaml", "--format", "svg", "--title", "<Mine>").stdout
+    titled = workdir.run("diagram", "flows/triage.yaml", "--format", "svg", "--title", "<Mine>").stdout
     assert "&lt;Mine&gt;" in titled
 
 
-def test_a_run_is_drawn_at_the_command_line(place: Place) -> None:
-    text = place.here("diagram", "r1", "--format", "svg").stdout
+def test_a_run_is_drawn_at_the_command_line(workdir: Workdir) -> None:
+    text = workdir.run("diagram", "r1", "--format", "svg").stdout
     root = parse_svg(text)
     assert {class_of(root, node) for node in ("gather", "investigate", "note")} == {"success"}
     assert any("run r1 · completed in" in (one.text or "") for one in root.iter(f"{SVG}text"))
-    assert place.here("trace", "r1", "--format", "svg").stdout == text
-    assert place.here("diagram", "r1").stdout == place.here("trace", "r1", "--format", "mermaid").stdout
+    assert workdir.run("trace", "r1", "--format", "svg").stdout == text
+    assert workdir.run("diagram", "r1").stdout == workdir.run("trace", "r1", "--format", "mermaid").stdout
 
 
-def test_a_drawing_is_written_to_a_file(place: Place) -> None:
-    said = place.here("diagram", "r1", "--format", "svg", "-o", "r1.svg")
+def test_a_drawing_is_written_to_a_file(workdir: Workdir) -> None:
+    said = workdir.run("diagram", "r1", "--format", "svg", "-o", "r1.svg")
     assert (said.stdout, said.stderr) == ("", "Wrote r1.svg\n")
-    text = (place.folder / "r1.svg").read_text(encoding="utf-8")
-    written = place.told("diagram", "r1", "--format", "svg", "-o", "again.svg")
+    text = (workdir.folder / "r1.svg").read_text(encoding="utf-8")
+    written = workdir.run_json("diagram", "r1", "--format", "svg", "-o", "again.svg")
     assert (written["svg"], written["output"], written["definition"]) == (text, "again.svg", "triage")
-    failed = place.here("diagram", "r1", "-o", "nowhere/x.mmd", "--json")
+    failed = workdir.run("diagram", "r1", "-o", "nowhere/x.mmd", "--json")
     assert failed.exit_code == exits.FAILED
     assert json.loads(failed.stdout)["error"]["code"] == "file.unwritable"
 
 
-def test_an_unknown_file_or_run_is_refused(place: Place) -> None:
-    assert place.here("diagram", "none.yaml").exit_code == exits.USAGE
-    assert place.here("diagram", "flows").exit_code == exits.USAGE
-    said = place.here("diagram", "nobody", "--json")
+def test_an_unknown_file_or_run_is_refused(workdir: Workdir) -> None:
+    assert workdir.run("diagram", "none.yaml").exit_code == exits.USAGE
+    assert workdir.run("diagram", "flows").exit_code == exits.USAGE
+    said = workdir.run("diagram", "nobody", "--json")
     assert said.exit_code == exits.FAILED
     assert json.loads(said.stdout)["error"]["code"] == "run.unknown"
 
 
 def test_a_definition_needs_no_store(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    assert place.here("diagram", place.triage(), "--format", "svg").exit_code == exits.OK
+    workdir = Workdir(tmp_path)
+    assert workdir.run("diagram", workdir.write_triage(), "--format", "svg").exit_code == exits.OK
     assert not (tmp_path / ".callboard").exists()
     assert "workflow" in kits()

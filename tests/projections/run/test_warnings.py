@@ -27,9 +27,9 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import WARNINGS_SHOWN_MAX, warning_lines
 from callboard.surfaces.mcp.run_reports import run_of
-from tests.support.cli_stage import Place, plain
 from tests.support.event_logs import known_payload
 from tests.support.flows import call, caught, flow, returned
+from tests.support.workdir import Workdir, plain
 from tests.support.workflows import LOOK, document, run, run_elsewhere, scripted_skill
 
 CHILD = "mwl:provider.call/callboard/definition/v1"
@@ -265,19 +265,19 @@ def test_a_summary_lists_the_first_warnings() -> None:
 
 
 def test_the_commands_show_the_warnings(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("skills.json", [NEEDY])
-    file, script = place.write("w.json", LACKING), place.write("script.json", {"default": {"text": "ok"}})
-    done = place.here("run", file, "--script", script, "--run-id", "r1")
+    workdir = Workdir(tmp_path)
+    workdir.write("skills.json", [NEEDY])
+    file, script = workdir.write("w.json", LACKING), workdir.write("script.json", {"default": {"text": "ok"}})
+    done = workdir.run("run", file, "--script", script, "--run-id", "r1")
     assert done.exit_code == exits.OK, done.output
-    for text in (done.stdout, place.here("show", "r1").stdout):
+    for text in (done.stdout, workdir.run("show", "r1").stdout):
         warnings = text[text.index("Warnings:") :].splitlines()[1:3]
         assert warnings[0].startswith("  ! UNKNOWN_SKILL: the skill 'gone' is not defined")
         assert "NEEDY_KEY is not set" in warnings[1]
-    assert "! UNKNOWN_SKILL, SKILL_UNAVAILABLE" in place.here("runs").stdout
-    assert [one["code"] for one in place.told("show", "r1")["warnings"]] == CODES
-    assert "! UNKNOWN_SKILL" in place.here("trace", "r1").stdout
-    refused = place.here("run", file, "--script", script, "--strict")
+    assert "! UNKNOWN_SKILL, SKILL_UNAVAILABLE" in workdir.run("runs").stdout
+    assert [one["code"] for one in workdir.run_json("show", "r1")["warnings"]] == CODES
+    assert "! UNKNOWN_SKILL" in workdir.run("trace", "r1").stdout
+    refused = workdir.run("run", file, "--script", script, "--strict")
     assert refused.exit_code == exits.FAILED
     assert all(f"error {code}" in refused.stderr for code in CODES), refused.stderr
-    assert [row["run"] for row in place.told("runs")] == ["r1"]
+    assert [row["run"] for row in workdir.run_json("runs")] == ["r1"]

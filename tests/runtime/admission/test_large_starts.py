@@ -20,8 +20,8 @@ from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, V
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
-from tests.support.cli_stage import ONE_NODE, Place
 from tests.support.hostile_starts import say
+from tests.support.workdir import ONE_NODE, Workdir
 from tests.support.workflows import document
 
 PATIENCE_S = 60.0
@@ -258,16 +258,16 @@ def test_a_start_that_fits_into_a_message_is_not_changed() -> None:
 
 
 def test_the_command_line_sends_large_files(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("rules.md", "Be brief. " * 300_000)
-    place.write("input.json", {"q": "x" * 2_000_000})
-    file = place.write("one.yaml", f"{ONE_NODE}rules: [./rules.md]\n")
-    script = place.write("script.json", SCRIPT)
-    done = place.call("run", file, "--script", script, "--input", "@input.json", "--run-id", "r1", "--json")
+    workdir = Workdir(tmp_path)
+    workdir.write("rules.md", "Be brief. " * 300_000)
+    workdir.write("input.json", {"q": "x" * 2_000_000})
+    file = workdir.write("one.yaml", f"{ONE_NODE}rules: [./rules.md]\n")
+    script = workdir.write("script.json", SCRIPT)
+    done = workdir.call("run", file, "--script", script, "--input", "@input.json", "--run-id", "r1", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"] == "completed"
-    place.write("one.yaml", f"{ONE_NODE}rules: [{'x' * 1_100_000}]\n")
-    done = place.call("run", file, "--script", script, "--json")
+    workdir.write("one.yaml", f"{ONE_NODE}rules: [{'x' * 1_100_000}]\n")
+    done = workdir.call("run", file, "--script", script, "--json")
     assert done.returncode == 1
     problems = json.loads(done.stdout)["error"]["problems"]
     assert [problem["code"] for problem in problems] == ["start.too_large"]

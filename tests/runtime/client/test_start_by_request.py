@@ -13,8 +13,8 @@ from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
-from tests.support.cli_stage import Place
 from tests.support.places import ROOT
+from tests.support.workdir import Workdir
 
 RUNTIME = '{ user: runtime, password: "secret" }'
 STARTER = {"CALLBOARD_NATS_USER": "starter", "CALLBOARD_NATS_PASSWORD": "secret", "CALLBOARD_TENANT": "acme"}
@@ -38,35 +38,35 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def test_the_documented_user_without_jetstream_starts_runs(url: str, tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    args = ["start", "--nats", url, *place.one({"text": "x"}), "--run-id", "mine"]
-    done = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
+    workdir = Workdir(tmp_path)
+    args = ["start", "--nats", url, *workdir.write_one({"text": "x"}), "--run-id", "mine"]
+    done = await to_thread.run_sync(lambda: workdir.run(*args, env={**STARTER, **INBOX}))
     assert (done.exit_code, done.stdout) == (exits.OK, "mine\n"), done.output
-    again = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
+    again = await to_thread.run_sync(lambda: workdir.run(*args, env={**STARTER, **INBOX}))
     assert "the run was started before" in again.stderr
-    place.write("bad.yaml", "id: bad\nname: Bad\nentry: nowhere\nnodes: {}\nedges: []\n")
+    workdir.write("bad.yaml", "id: bad\nname: Bad\nentry: nowhere\nnodes: {}\nedges: []\n")
     args = ["start", "--nats", url, "bad.yaml"]
-    refused = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
+    refused = await to_thread.run_sync(lambda: workdir.run(*args, env={**STARTER, **INBOX}))
     assert refused.exit_code == exits.FAILED, refused.output
 
 
 async def test_a_denied_subject_is_reported_with_the_setting(url: str, tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    args = ["start", "--nats", url, *place.one({"text": "x"})]
-    denied = await to_thread.run_sync(lambda: place.here(*args, env=STARTER))
+    workdir = Workdir(tmp_path)
+    args = ["start", "--nats", url, *workdir.write_one({"text": "x"})]
+    denied = await to_thread.run_sync(lambda: workdir.run(*args, env=STARTER))
     assert "auth.denied" in denied.stderr
     assert "subscription to '_INBOX." in denied.stderr
     assert "nats_inbox_prefix" in denied.stderr
-    denied = await to_thread.run_sync(lambda: place.here(*args, "--tenant", "Other", env={**STARTER, **INBOX}))
+    denied = await to_thread.run_sync(lambda: workdir.run(*args, "--tenant", "Other", env={**STARTER, **INBOX}))
     assert "publish to 'cb.api.Other.start'" in denied.stderr
 
 
 async def test_without_a_worker_nothing_is_stored(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
     rights = 'permissions: { publish: ["cb.api.acme.start"], subscribe: ["_INBOX_starter.>"] }'
     users = f'{{ user: starter, password: "secret", {rights} }}'
     async with nats_server(tmp_path, f"authorization {{ users: [ {users} ] }}") as url:
-        args = ["start", "--nats", url, *place.one({"text": "x"})]
-        done = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
+        args = ["start", "--nats", url, *workdir.write_one({"text": "x"})]
+        done = await to_thread.run_sync(lambda: workdir.run(*args, env={**STARTER, **INBOX}))
     assert done.exit_code == exits.UNUSABLE
     assert "server.no_worker: no worker answers, and the start is not stored" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.settings.config import Config, load
-from tests.support.cli_stage import ONE_NODE, Place
+from tests.support.workdir import ONE_NODE, Workdir
 
 
 def sources(config: Config) -> dict[str, str]:
@@ -112,9 +112,9 @@ def test_secrets_are_masked_and_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["validate", "one.yaml"], ["runs"], ["eval", "1"], ["config"], ["nothing"]])
 def test_every_command_warns_once_of_an_unknown_variable(tmp_path: Path, words: list[str]) -> None:
-    place = Place(tmp_path)
-    place.write("one.yaml", ONE_NODE)
-    result = place.here(*words, env={"CALLBOARD_DATADIR": "elsewhere"})
+    workdir = Workdir(tmp_path)
+    workdir.write("one.yaml", ONE_NODE)
+    result = workdir.run(*words, env={"CALLBOARD_DATADIR": "elsewhere"})
     warning = "warning config.unknown CALLBOARD_DATADIR: unknown setting 'datadir'; expected 'data_dir'"
     assert result.stderr.splitlines()[0] == warning
     assert result.stderr.count("CALLBOARD_DATADIR") == 1

@@ -23,7 +23,7 @@ from callboard.runtime.settings.config import Config, load
 from callboard.runtime.settings.fetch_auth import FETCH_AUTH
 from callboard.runtime.settings.tables import Reading
 from callboard.service.worker.bootstrap import open_worker
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 from tests.support.workflows import document
 
 TOKEN = "t0ken-of-the-docs"
@@ -121,13 +121,13 @@ def test_an_international_host_name_is_compared_in_its_encoded_form() -> None:
 
 
 def test_tokens_are_masked_in_output_and_errors(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("callboard.toml", f'[fetch.auth]\n"docs.example.com" = "{TOKEN}"\n')
-    assert "docs.example.com=**********" in place.here("config").output
-    assert place.told("config")["settings"]["fetch_auth"]["value"] == {"docs.example.com": "**********"}
-    assert TOKEN not in place.here("config").output + place.here("config", "--json").output
-    place.write("callboard.toml", f'[fetch.auth]\n"docs example" = "{TOKEN}"\nsync = "{TOKEN}"\n')
-    result = place.here("config")
+    workdir = Workdir(tmp_path)
+    workdir.write("callboard.toml", f'[fetch.auth]\n"docs.example.com" = "{TOKEN}"\n')
+    assert "docs.example.com=**********" in workdir.run("config").output
+    assert workdir.run_json("config")["settings"]["fetch_auth"]["value"] == {"docs.example.com": "**********"}
+    assert TOKEN not in workdir.run("config").output + workdir.run("config", "--json").output
+    workdir.write("callboard.toml", f'[fetch.auth]\n"docs example" = "{TOKEN}"\nsync = "{TOKEN}"\n')
+    result = workdir.run("config")
     assert result.exit_code == 2
     assert TOKEN not in result.output
     assert TOKEN not in repr(load_config(tmp_path, f'[fetch.auth]\n"docs.example.com" = "{TOKEN}"\n'))
@@ -282,10 +282,10 @@ async def test_a_worker_that_is_not_offline_fetches_rules(tmp_path: Path, sites:
 
 
 def test_the_flag_makes_a_worker_offline(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    workflow = place.write("w.yaml", json.dumps(document({"a": {}}, rules=["http://docs.example.com/rules"])))
-    script = place.write("script.json", SCRIPT)
-    with place.up("--offline"):
-        run = place.started(workflow, "--script", script)
-        assert place.here("watch", run).exit_code == 1
-        assert place.told("show", run)["error"]["code"] == "SOURCE_OFFLINE_REQUIRES_FETCH"
+    workdir = Workdir(tmp_path)
+    workflow = workdir.write("w.yaml", json.dumps(document({"a": {}}, rules=["http://docs.example.com/rules"])))
+    script = workdir.write("script.json", SCRIPT)
+    with workdir.up("--offline"):
+        run = workdir.start_run(workflow, "--script", script)
+        assert workdir.run("watch", run).exit_code == 1
+        assert workdir.run_json("show", run)["error"]["code"] == "SOURCE_OFFLINE_REQUIRES_FETCH"

@@ -14,8 +14,8 @@ from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations import replay_all
-from tests.support.cli_stage import Place
 from tests.support.places import TESTS
+from tests.support.workdir import Workdir
 
 GOLDEN = TESTS / "golden"
 
@@ -25,8 +25,8 @@ def recorded() -> dict[str, Sequence[Event]]:
     return {run: events for name in names for run, events in read_runs(GOLDEN / f"{name}.jsonl").items()}
 
 
-def stored(folder: Path, runs: Mapping[str, Sequence[Event]]) -> Place:
-    """A place whose store has runs."""
+def stored(folder: Path, runs: Mapping[str, Sequence[Event]]) -> Workdir:
+    """A working directory whose store has runs."""
 
     async def put() -> None:
         config = load({"data_dir": str(folder / ".callboard"), "sync": "1s"}, env={})
@@ -34,7 +34,7 @@ def stored(folder: Path, runs: Mapping[str, Sequence[Event]]) -> Place:
             await store(connection.log, "default", runs)
 
     anyio.run(put)
-    return Place(folder)
+    return Workdir(folder)
 
 
 def changed(events: Sequence[Event]) -> list[Event]:
@@ -47,8 +47,8 @@ def changed(events: Sequence[Event]) -> list[Event]:
 def test_every_run_is_verified_in_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_all, "TOGETHER", 3)
     runs = recorded()
-    place = stored(tmp_path, runs)
-    report = place.told("replay", "--all", "--jobs", "2")
+    workdir = stored(tmp_path, runs)
+    report = workdir.run_json("replay", "--all", "--jobs", "2")
     assert (report["runs"], report["verified"], report["failures"]) == (len(runs), len(runs), [])
     assert report["events"] == sum(map(len, runs.values()))
 
@@ -57,31 +57,31 @@ def test_a_diverging_run_is_reported_and_the_others_are_verified(tmp_path: Path)
     runs = recorded()
     bad, late, *_ = runs
     runs[bad], runs[late] = changed(runs[bad]), runs[late][:1]
-    place = stored(tmp_path, runs)
-    assert place.here("archive", "--all", "-o", "all.callboard").exit_code == 0
+    workdir = stored(tmp_path, runs)
+    assert workdir.run("archive", "--all", "-o", "all.callboard").exit_code == 0
     for where in ([], ["all.callboard"]):
-        result = place.here("replay", "--all", *where, "--json", "--jobs", "1")
+        result = workdir.run("replay", "--all", *where, "--json", "--jobs", "1")
         assert result.exit_code == 1
         report = json.loads(result.stdout)
         assert [(one["run"], one["code"]) for one in report["failures"]] == [(bad, "replay.diverged")]
         assert (report["verified"], report["not_started"]) == (len(runs) - 2, 1)
-    told = place.here("replay", "--all", "all.callboard", "--jobs", "1")
+    told = workdir.run("replay", "--all", "all.callboard", "--jobs", "1")
     assert f"verified {len(runs) - 2} of {len(runs)} runs" in told.stdout
     assert bad in told.stdout
 
 
 def test_options_select_the_runs_to_replay(tmp_path: Path) -> None:
     runs = recorded()
-    place = stored(tmp_path, runs)
+    workdir = stored(tmp_path, runs)
     names = {events[0].definition for events in runs.values()}
     one = min(names)
     expected = sum(events[0].definition == one for events in runs.values())
-    assert place.told("replay", "--all", "--definition", one, "--jobs", "1")["runs"] == expected
+    assert workdir.run_json("replay", "--all", "--definition", one, "--jobs", "1")["runs"] == expected
     at = sorted(events[0].time for events in runs.values())[2]
     since = sum(events[0].time >= at for events in runs.values())
-    assert place.told("replay", "--all", "--since", at.isoformat(), "--jobs", "1")["runs"] == since
+    assert workdir.run_json("replay", "--all", "--since", at.isoformat(), "--jobs", "1")["runs"] == since
     failed = sum(any(event.type == "run.failed" for event in events) for events in runs.values())
-    assert place.told("replay", "--all", "--where", "status=failed", "--jobs", "1")["runs"] == failed > 0
-    assert place.here("replay", "--all", "--since", "soon").exit_code == 2
-    assert place.here("replay", "--all", "golden-run").exit_code == 2
-    assert place.here("replay").exit_code == 2
+    assert workdir.run_json("replay", "--all", "--where", "status=failed", "--jobs", "1")["runs"] == failed > 0
+    assert workdir.run("replay", "--all", "--since", "soon").exit_code == 2
+    assert workdir.run("replay", "--all", "golden-run").exit_code == 2
+    assert workdir.run("replay").exit_code == 2

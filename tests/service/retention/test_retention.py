@@ -24,13 +24,13 @@ from callboard.service.operations.run_lists import listings
 from callboard.service.retention import retention
 from callboard.service.retention.retention import Expiry, ExpiryResult
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
 from tests.support.flows import call, flow, returned
 from tests.support.patience import until
 from tests.support.purges import TENANT
 from tests.support.service_client import PATIENCE_S, WAITS, Caller
 from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
+from tests.support.workdir import Workdir
 
 LATER = dt.timedelta(days=100)
 
@@ -156,30 +156,30 @@ async def test_a_run_without_an_answer_of_the_log_is_kept_and_blocks_no_other(
 
 
 def test_a_deployment_applies_its_retention_rules(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("callboard.toml", 'retention_every_s = 1\n[retention.short]\nage = "1s"\nstatus = "completed"\n')
-    with place.up():
-        kept = place.started(*place.one({"error": "overloaded"}))
-        place.started(*place.one({"text": "x"}))
-        eventually(lambda: [row["run"] for row in place.told("runs")] == [kept])
-    nothing = place.here("retention", "--dry-run")
+    workdir = Workdir(tmp_path)
+    workdir.write("callboard.toml", 'retention_every_s = 1\n[retention.short]\nage = "1s"\nstatus = "completed"\n')
+    with workdir.up():
+        kept = workdir.start_run(*workdir.write_one({"error": "overloaded"}))
+        workdir.start_run(*workdir.write_one({"text": "x"}))
+        eventually(lambda: [row["run"] for row in workdir.run_json("runs")] == [kept])
+    nothing = workdir.run("retention", "--dry-run")
     assert (nothing.exit_code, nothing.stdout) == (exits.OK, "short: 0 runs of default would be removed\n")
 
 
 @pytest.mark.usefixtures("own_servers")
 def test_the_retention_command_lists_the_runs_and_asks_first(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    assert place.here("retention", "--dry-run").exit_code == exits.USAGE
+    workdir = Workdir(tmp_path)
+    assert workdir.run("retention", "--dry-run").exit_code == exits.USAGE
     for run in ("first", "second"):
-        assert place.here("run", *place.one({"text": "x"}), "--run-id", run).exit_code == exits.OK
-    place.write("callboard.toml", '[retention.short]\nage = "1s"\n')
-    eventually(lambda: len(place.told("retention", "--dry-run")[0]["runs"]) == 2)
-    with place.process("up", "--json") as up:
+        assert workdir.run("run", *workdir.write_one({"text": "x"}), "--run-id", run).exit_code == exits.OK
+    workdir.write("callboard.toml", '[retention.short]\nage = "1s"\n')
+    eventually(lambda: len(workdir.run_json("retention", "--dry-run")[0]["runs"]) == 2)
+    with workdir.process("up", "--json") as up:
         assert up.stdout is not None
         up.stdout.readline()
-        refused = place.here("retention", said="n\n")
+        refused = workdir.run("retention", stdin="n\n")
         assert "short: 2 runs of default would be removed\n  first\n  second\n" in refused.stderr
-        done = place.told("retention", "--yes")
+        done = workdir.run_json("retention", "--yes")
     assert done == [{"rule": "short", "tenant": "default", "runs": ["first", "second"], "stays": []}]
 
 

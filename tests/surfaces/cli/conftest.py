@@ -3,18 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_stage import Place
 from tests.support.lane_server import shared_servers as shared_servers
+from tests.support.workdir import Workdir
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workdir(tmp_path: Path) -> Workdir:
+    return Workdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workdir]:
     """A place where `callboard up` runs."""
-    place = Place(tmp_path_factory.mktemp("running"))
-    with place.standing():
-        yield place
+    workdir = Workdir(tmp_path_factory.mktemp("running"))
+    with workdir.serve_triage():
+        yield workdir

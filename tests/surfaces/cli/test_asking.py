@@ -26,8 +26,8 @@ from callboard.surfaces.cli.asking import (
     split_keys,
     to_question,
 )
-from tests.support.cli_stage import Place
 from tests.support.forks import callboard
+from tests.support.workdir import Workdir
 
 PATIENCE_S = 60.0
 
@@ -68,11 +68,11 @@ INPUT = '{"topic": "tides", "kind": "short", "body": "b"}'
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path)
-    place.write("notes.md", NOTES)
-    place.write("script.json", SCRIPT)
-    return place
+def workdir(tmp_path: Path) -> Workdir:
+    workdir = Workdir(tmp_path)
+    workdir.write("notes.md", NOTES)
+    workdir.write("script.json", SCRIPT)
+    return workdir
 
 
 def run_command(*more: str) -> list[str]:
@@ -111,14 +111,14 @@ class Typist:
 
 
 @contextmanager
-def open_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subprocess.Popen[bytes]"]]:
+def open_terminal(workdir: Workdir, *args: str) -> Generator[tuple[Typist, "subprocess.Popen[bytes]"]]:
     ours, theirs = pty.openpty()
-    env = {**place.env, "TERM": "xterm", "LINES": "40"}
+    env = {**workdir.env, "TERM": "xterm", "LINES": "40"}
     command = callboard(*args)
     with (
-        place.joined(args),
+        workdir.join_store(args),
         subprocess.Popen(
-            command, cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+            command, cwd=workdir.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         ) as process,
     ):
         os.close(theirs)
@@ -130,9 +130,9 @@ def open_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subproce
             os.close(ours)
 
 
-def test_inputs_and_questions_are_answered_with_keys(place: Place) -> None:
+def test_inputs_and_questions_are_answered_with_keys(workdir: Workdir) -> None:
     down = "\x1b[B"
-    with open_terminal(place, *run_command("--value", "topic=tides", "--artifact", "out/notes.md")) as (
+    with open_terminal(workdir, *run_command("--value", "topic=tides", "--artifact", "out/notes.md")) as (
         typist,
         process,
     ):
@@ -156,19 +156,19 @@ def test_inputs_and_questions_are_answered_with_keys(place: Place) -> None:
         typist.reads_to_the_end()
         assert process.wait(PATIENCE_S) == 0, typist.seen
     assert "completed" in typist.seen
-    assert (place.folder / "out" / "notes.md").read_text() == "So be it."
+    assert (workdir.folder / "out" / "notes.md").read_text() == "So be it."
 
 
-def test_a_question_answered_elsewhere_is_withdrawn(place: Place) -> None:
+def test_a_question_answered_elsewhere_is_withdrawn(workdir: Workdir) -> None:
     with (
-        place.up(),
-        open_terminal(place, "run", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "r") as (
+        workdir.up(),
+        open_terminal(workdir, "run", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "r") as (
             typist,
             process,
         ),
     ):
         typist.reads("Which way?")
-        assert place.here("answer", "r", "1#1.1!ask", "back").exit_code == 0
+        assert workdir.run("answer", "r", "1#1.1!ask", "back").exit_code == 0
         typist.reads("Sure?")
         process.send_signal(signal.SIGINT)
         typist.reads_to_the_end()
@@ -178,16 +178,16 @@ def test_a_question_answered_elsewhere_is_withdrawn(place: Place) -> None:
 # -- from a pipe -------------------------------------------------------------------------------------------------------
 
 
-def test_lines_from_a_pipe_answer_questions_and_enter_resumes(place: Place) -> None:
+def test_lines_from_a_pipe_answer_questions_and_enter_resumes(workdir: Workdir) -> None:
     result = "up\n2\n nonsense\ntopic=over\n\nno\nlast words\n"
-    done = place.here(
-        *run_command("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), said=result
+    done = workdir.run(
+        *run_command("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), stdin=result
     )
     assert done.exit_code == 0, done.stderr
     assert "'up' is none of the options: left, right, back" in done.stderr
     assert "'nonsense' is not of the form NAME=VALUE" in done.stderr
-    assert (place.folder / "a.md").read_text() == "last words"
-    assert (place.folder / "sum.md").read_text() == (
+    assert (workdir.folder / "a.md").read_text() == "last words"
+    assert (workdir.folder / "sum.md").read_text() == (
         "## PLAYBOOK.md Execution Summary\n\n**Artifact:** `a.md`\n\n"
         "| # | Title | Status | Input tokens | Output tokens |\n"
         "|---|-------|--------|--------------|---------------|\n"
@@ -199,8 +199,8 @@ def test_lines_from_a_pipe_answer_questions_and_enter_resumes(place: Place) -> N
     assert "resumed by terminal" in done.stdout
 
 
-def test_without_a_person_the_command_to_answer_is_printed(place: Place) -> None:
-    with place.process(*run_command("--input", INPUT, "--no-ask")) as process:
+def test_without_a_person_the_command_to_answer_is_printed(workdir: Workdir) -> None:
+    with workdir.process(*run_command("--input", INPUT, "--no-ask")) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "  step: 1; label: 1; title: Ask\n"
         line = process.stderr.readline()
@@ -209,16 +209,16 @@ def test_without_a_person_the_command_to_answer_is_printed(place: Place) -> None
         assert "1#1.1!ask" in line
 
 
-def test_without_a_person_all_missing_inputs_are_refused_at_once(place: Place) -> None:
-    done = place.here(*run_command("--value", "kind=tall", "--value", "words=many"), said="")
+def test_without_a_person_all_missing_inputs_are_refused_at_once(workdir: Workdir) -> None:
+    done = workdir.run(*run_command("--value", "kind=tall", "--value", "words=many"), stdin="")
     assert done.exit_code == 1
     for name in ("topic", "kind", "words", "body"):
         assert f"input.{name}: " in done.stderr
 
 
-def test_an_autonomous_run_asks_no_questions(place: Place) -> None:
-    done = place.here(
-        *run_command("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json"), said=""
+def test_an_autonomous_run_asks_no_questions(workdir: Workdir) -> None:
+    done = workdir.run(
+        *run_command("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json"), stdin=""
     )
     output = json.loads(done.stdout)
     assert (output["status"], output["results"]["step_outputs"]) == (
@@ -227,30 +227,30 @@ def test_an_autonomous_run_asks_no_questions(place: Place) -> None:
     )
 
 
-def test_a_run_continues_from_a_saved_state(place: Place) -> None:
-    with place.up():
-        started = place.told(
+def test_a_run_continues_from_a_saved_state(workdir: Workdir) -> None:
+    with workdir.up():
+        started = workdir.run_json(
             "start", "notes.md", "--script", "script.json", "--input", INPUT, "--option", "elicit.1=left"
         )
-        place.here("watch", started["run_id"], "--until", "human.asked")
-        saved = place.told("show", started["run_id"], "--state")
+        workdir.run("watch", started["run_id"], "--until", "human.asked")
+        saved = workdir.run_json("show", started["run_id"], "--state")
         assert (saved["status"], saved["paused_at_step"]) == ("awaiting_input", 3)
-        place.write("state.json", saved)
+        workdir.write("state.json", saved)
     options = '{"elicit": {"3": "no", "4": "end"}, "max_tokens": 9}'
-    done = place.here(*run_command("--state", "state.json", "--options", options, "--json"), said="")
+    done = workdir.run(*run_command("--state", "state.json", "--options", options, "--json"), stdin="")
     output = json.loads(done.stdout)
     assert output["results"]["step_outputs"] == {"1": "left", "2": "Done | it.", "3": "no", "4": "end"}
     assert output["path"] == ["3", "4"]
 
 
-def test_files_that_prompts_name_are_sent_with_the_start(place: Place) -> None:
-    place.write("p/short.md", "Short about {{topic}}.\n")
-    place.write("p/other.md", "no")
+def test_files_that_prompts_name_are_sent_with_the_start(workdir: Workdir) -> None:
+    workdir.write("p/short.md", "Short about {{topic}}.\n")
+    workdir.write("p/other.md", "no")
     inputs = "## INPUTS\n\n- `topic` (string)\n- `kind` (string: short)\n\n"
-    place.write("file.md", f"# T\n\n{inputs}## STEP 1: A\n\n@prompt(file:p/{{{{kind}}}}.md)\n")
-    place.write("say.json", {"turns": {"1": [{"text": "ok"}]}})
+    workdir.write("file.md", f"# T\n\n{inputs}## STEP 1: A\n\n@prompt(file:p/{{{{kind}}}}.md)\n")
+    workdir.write("say.json", {"turns": {"1": [{"text": "ok"}]}})
     command = ["run", "file.md", "--script", "say.json", "--value", "topic=tides", "--data-dir", "temp", "--stream"]
-    events = [json.loads(line) for line in place.here(*command, said="").stdout.splitlines()]
+    events = [json.loads(line) for line in workdir.run(*command, stdin="").stdout.splitlines()]
     assert events[0]["payload"]["start"]["files"] == {"p/short.md": "Short about {{topic}}.\n"}
     [call] = [event for event in events if event["type"] == "model.call"]
     assert call["payload"]["messages"][0]["parts"][-1]["text"] == "Short about tides."
@@ -276,16 +276,16 @@ FLOW: dict[str, Any] = {
 CALLS = '# Calls\n\n## STEP 1: Look\n\n@tool(desk, look, {"at": 7})\n\n## STEP 2: Go\n\nGo.\n'
 
 
-def test_the_inbox_lists_open_requests_of_every_language(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.write("flow.json", FLOW)
-    place.write("calls.md", CALLS)
-    with place.up():
-        assert place.here("inbox").stdout == "Nothing is waiting.\n"
-        place.here("start", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "notes")
-        place.here("start", "flow.json", "--run-id", "flow")
+def test_the_inbox_lists_open_requests_of_every_language(workdir: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    workdir.write("flow.json", FLOW)
+    workdir.write("calls.md", CALLS)
+    with workdir.up():
+        assert workdir.run("inbox").stdout == "Nothing is waiting.\n"
+        workdir.run("start", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "notes")
+        workdir.run("start", "flow.json", "--run-id", "flow")
         options = '{"connections": {"desk": "caller"}}'
-        place.here("start", "calls.md", "--script", "script.json", "--run-id", "calls", "--options", options)
-        place.here(
+        workdir.run("start", "calls.md", "--script", "script.json", "--run-id", "calls", "--options", options)
+        workdir.run(
             "start",
             "notes.md",
             "--script",
@@ -305,13 +305,13 @@ def test_the_inbox_lists_open_requests_of_every_language(place: Place, monkeypat
             ("calls", "tool.call"),
             ("held", "run.paused"),
         ):
-            place.here("watch", name, "--until", kind)
-        items = {item["run"]: item for item in place.told("inbox")}
-        result = place.here("inbox").stdout
-        only = place.told("inbox", "--kind", "tool")
+            workdir.run("watch", name, "--until", kind)
+        items = {item["run"]: item for item in workdir.run_json("inbox")}
+        result = workdir.run("inbox").stdout
+        only = workdir.run_json("inbox", "--kind", "tool")
         read = list[str]()
         monkeypatch.setattr(Client, "events", lambda _client, run: read.append(run))
-        asked = place.told("inbox", "--kind", "question")
+        asked = workdir.run_json("inbox", "--kind", "question")
     assert {(name, item["language"], item["kind"]) for name, item in items.items()} == {
         ("notes", "playbook", "question"),
         ("flow", "flow", "question"),

@@ -11,31 +11,33 @@ from callboard.service.files.start_messages import input_of, prepare
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import pairs
-from tests.support.cli_stage import ONE_NODE, SCRIPT, Place
+from tests.support.workdir import ONE_NODE, SCRIPT, Workdir
 
 
-def start_message(place: Place, file: str, **fields: Any) -> dict[str, Any]:
-    paths: dict[str, Any] = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
-    return prepare(StartRequest(str(place.folder / file), **{**fields, **paths})).message
+def start_message(workdir: Workdir, file: str, **fields: Any) -> dict[str, Any]:
+    paths: dict[str, Any] = {
+        name: str(workdir.folder / fields[name]) for name in ("script", "skills") if name in fields
+    }
+    return prepare(StartRequest(str(workdir.folder / file), **{**fields, **paths})).message
 
 
 # -- validate ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_definition_is_valid(place: Place) -> None:
-    file = place.triage()
-    result = place.here("validate", file)
+def test_a_sound_definition_is_valid(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    result = workdir.run("validate", file)
     assert result.exit_code == exits.OK
     assert result.stdout == f"✓ {file} (workflow): valid\n"
-    assert place.told("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
+    assert workdir.run_json("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
 
 
-def test_every_problem_has_its_place_and_its_line(place: Place) -> None:
+def test_every_problem_has_its_place_and_its_line(workdir: Workdir) -> None:
     text = ONE_NODE.replace("edges: []", "edges:\n  - {from: a, to: b}\n").replace("entry: a", "entry: c")
-    file = place.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
-    result = place.here("validate", file)
+    file = workdir.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
+    result = workdir.run("validate", file)
     assert result.exit_code == exits.FAILED
-    output = json.loads(place.here("validate", file, "--json").stdout)
+    output = json.loads(workdir.run("validate", file, "--json").stdout)
     assert (output["valid"], output["language"]) == (False, "workflow")
     assert len(output["problems"]) >= 3
     assert all(problem["line"] and problem["column"] for problem in output["problems"])
@@ -46,17 +48,17 @@ def test_every_problem_has_its_place_and_its_line(place: Place) -> None:
     assert lines[shown + 1].index("^") == lines[shown].index("entry")
 
 
-def test_the_caret_is_placed_correctly_after_tabs(place: Place) -> None:
-    file = place.write("bad.json", '{\n\t"id": "x",,\n}')
-    lines = place.here("validate", file).stdout.splitlines()
+def test_the_caret_is_placed_correctly_after_tabs(workdir: Workdir) -> None:
+    file = workdir.write("bad.json", '{\n\t"id": "x",,\n}')
+    lines = workdir.run("validate", file).stdout.splitlines()
     assert lines[0].startswith("bad.json:2:12: error PARSE")
     assert lines[1].endswith('| \t"id": "x",,')
     assert lines[2].partition("| ")[2] == "\t" + " " * 10 + "^"
 
 
 @pytest.mark.parametrize("content", ["", "just words", "[1, 2]", "a: [", "\x00"])
-def test_a_malformed_definition_is_refused(place: Place, content: str) -> None:
-    result = place.here("validate", place.write("x.yaml", content), "--json")
+def test_a_malformed_definition_is_refused(workdir: Workdir, content: str) -> None:
+    result = workdir.run("validate", workdir.write("x.yaml", content), "--json")
     assert result.exit_code == exits.FAILED
     assert json.loads(result.stdout)["problems"]
 
@@ -70,25 +72,27 @@ def test_a_malformed_definition_is_refused(place: Place, content: str) -> None:
         ("name: A\nversion: 1\nsteps: []\n", ", which has name, version, steps"),
     ],
 )
-def test_a_text_in_no_language_is_reported_with_its_content(place: Place, content: str, seen: str) -> None:
-    output = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
+def test_a_text_in_no_language_is_reported_with_its_content(workdir: Workdir, content: str, seen: str) -> None:
+    output = json.loads(workdir.run("validate", workdir.write("odd.yaml", content), "--json").stdout)
     [problem] = output["problems"]
     assert (output["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
     assert problem["message"] == f"no language recognises this text{seen}"
     assert "entry, nodes, edges" in problem["expected"]
 
 
-def test_a_binary_file_is_an_error_without_traceback(place: Place) -> None:
-    (place.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
-    assert place.refusal("validate", "x.yaml") == (exits.FAILED, "file.unreadable")
-    assert place.here("validate", "x.yaml").stdout == ""
+def test_a_binary_file_is_an_error_without_traceback(workdir: Workdir) -> None:
+    (workdir.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    assert workdir.refusal("validate", "x.yaml") == (exits.FAILED, "file.unreadable")
+    assert workdir.run("validate", "x.yaml").stdout == ""
 
 
-def test_a_missing_named_file_is_reported_at_its_place(place: Place) -> None:
-    file = place.triage()
-    (place.folder / "flows" / "rules.md").unlink()
-    place.write(file, (place.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md"))
-    output = json.loads(place.here("validate", file, "--json").stdout)["problems"]
+def test_a_missing_named_file_is_reported_at_its_place(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    (workdir.folder / "flows" / "rules.md").unlink()
+    workdir.write(
+        file, (workdir.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md")
+    )
+    output = json.loads(workdir.run("validate", file, "--json").stdout)["problems"]
     found = [(problem["code"], problem["where"], problem["line"]) for problem in output if "severity" not in problem]
     assert found == [
         ("SOURCE_FILE_NOT_FOUND", "rules[0]", 5),
@@ -96,29 +100,29 @@ def test_a_missing_named_file_is_reported_at_its_place(place: Place) -> None:
     ]
 
 
-def test_warnings_are_reported_without_an_input(place: Place) -> None:
+def test_warnings_are_reported_without_an_input(workdir: Workdir) -> None:
     inputs = "inputs: {s: {type: string, required: true}, n: {type: number, required: true}}\nnodes:"
     text = ONE_NODE.replace("nodes:", inputs).replace("{name: A, ", "{name: A, skills: [slakc], ")
-    output = place.told("validate", place.write("odd.yaml", text))
+    output = workdir.run_json("validate", workdir.write("odd.yaml", text))
     assert [(one["code"], one["where"]) for one in output["problems"]] == [("UNKNOWN_SKILL", "nodes.a.skills[0]")]
-    given = json.loads(place.here("validate", "odd.yaml", "--input", "{}", "--json").stdout)
+    given = json.loads(workdir.run("validate", "odd.yaml", "--input", "{}", "--json").stdout)
     assert [one["where"] for one in given["problems"]] == ["input.s", "input.n"]
 
 
-def test_a_start_is_checked_with_its_input(place: Place) -> None:
-    file = place.triage()
-    assert place.here("validate", file, "--input", '{"service": "checkout"}').exit_code == exits.OK
-    result = place.here("validate", file, "--input", '{"service": 3}')
+def test_a_start_is_checked_with_its_input(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    assert workdir.run("validate", file, "--input", '{"service": "checkout"}').exit_code == exits.OK
+    result = workdir.run("validate", file, "--input", '{"service": 3}')
     assert result.exit_code == exits.FAILED
     assert "input.service" in result.stdout
-    assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
+    assert workdir.run("validate", file, "--input", "{").exit_code == exits.USAGE
 
 
 @pytest.mark.parametrize("text", ["[" * 5_000 + "]" * 5_000, '{"a":' * 5_000 + "1" + "}" * 5_000])
-def test_a_value_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
-    place.write("deep.json", text)
-    place.write("one.yaml", ONE_NODE)
-    result = place.here("validate", "deep.json")
+def test_a_value_nested_5000_deep_is_a_short_error(workdir: Workdir, text: str) -> None:
+    workdir.write("deep.json", text)
+    workdir.write("one.yaml", ONE_NODE)
+    result = workdir.run("validate", "deep.json")
     assert result.exit_code == exits.FAILED
     assert "nested more than 256 deep" in result.output
     assert len(result.output) < 500
@@ -130,24 +134,26 @@ def test_a_value_nested_5000_deep_is_a_short_error(place: Place, text: str) -> N
         ["signal", "r1", "go", text],
         ["answer", "r1", "a!ask", text],
     ):
-        result = place.here(*words)
+        result = workdir.run(*words)
         assert result.exit_code == exits.USAGE, words
         assert "nested too deeply; expected at most 100 levels" in result.stderr
         assert len(result.output) < 500
 
 
-def test_strict_turns_warnings_into_errors(place: Place) -> None:
-    file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
-    result = place.here("validate", file, "--strict")
+def test_strict_turns_warnings_into_errors(workdir: Workdir) -> None:
+    file = workdir.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
+    result = workdir.run("validate", file, "--strict")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
-    output = json.loads(place.here("validate", file, "--strict", "--json").stdout)
+    output = json.loads(workdir.run("validate", file, "--strict", "--json").stdout)
     assert (output["valid"], [one.get("severity", "error") for one in output["problems"]]) == (False, ["error"])
-    assert place.here("validate", place.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
+    assert workdir.run("validate", workdir.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
 
 
-def test_undeclared_inputs_are_reported(place: Place) -> None:
-    file = place.triage()
-    output = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
+def test_undeclared_inputs_are_reported(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    output = workdir.run_json(
+        "validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}'
+    )
     [problem] = output["problems"]
     assert (output["valid"], problem["code"], problem["where"]) == (True, "UNKNOWN_INPUT", "input.servise")
     assert "did you mean 'service'?" in problem["message"]
@@ -156,19 +162,19 @@ def test_undeclared_inputs_are_reported(place: Place) -> None:
 # -- diagram ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_diagram_of_a_definition(place: Place) -> None:
-    file = place.triage()
-    text = place.here("diagram", file, "--direction", "LR").stdout
+def test_the_diagram_of_a_definition(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    text = workdir.run("diagram", file, "--direction", "LR").stdout
     assert text.startswith("flowchart LR\n")
     assert 'n_gather(["▶ Gather"])' in text
-    output = place.told("diagram", file)
-    assert output["mermaid"] == place.here("diagram", file).stdout
+    output = workdir.run_json("diagram", file)
+    assert output["mermaid"] == workdir.run("diagram", file).stdout
     assert [node["id"] for node in output["outline"]["nodes"]] == ["gather", "investigate", "note"]
     assert "linkStyle" not in text
 
 
-def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
-    result = place.here("diagram", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
+def test_a_wrong_definition_has_no_diagram(workdir: Workdir) -> None:
+    result = workdir.run("diagram", workdir.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
     assert result.exit_code == exits.FAILED
     assert "x.yaml:" in result.stderr
     assert result.stdout == ""
@@ -177,19 +183,21 @@ def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
 # -- start messages ---------------------------------------------------------------------------------------------------
 
 
-def test_a_start_message_has_only_the_given_members(place: Place) -> None:
-    assert start_message(place, place.write("one.yaml", ONE_NODE)) == {
+def test_a_start_message_has_only_the_given_members(workdir: Workdir) -> None:
+    assert start_message(workdir, workdir.write("one.yaml", ONE_NODE)) == {
         "definition": {"language": "workflow", "source": ONE_NODE},
         "input": None,
     }
 
 
-def test_a_start_message_with_everything(place: Place) -> None:
+def test_a_start_message_with_everything(workdir: Workdir) -> None:
     given = start_message(
-        place,
-        place.triage(),
+        workdir,
+        workdir.write_triage(),
         script="flows/script.json",
-        input_text='{"service": "s", "context": ["./more.md"]}' if place.write("flows/more.md", "\ufeffMore.") else "",
+        input_text='{"service": "s", "context": ["./more.md"]}'
+        if workdir.write("flows/more.md", "\ufeffMore.")
+        else "",
         config={"KEY": "value"},
         dry_run=True,
         offline=True,
@@ -205,35 +213,35 @@ def test_a_start_message_with_everything(place: Place) -> None:
     assert given["breakpoints"] == ["note"]
 
 
-def test_a_script_beside_a_named_model_leaves_the_model(place: Place) -> None:
-    place.write("script.json", SCRIPT)
-    given = start_message(place, place.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
+def test_a_script_beside_a_named_model_leaves_the_model(workdir: Workdir) -> None:
+    workdir.write("script.json", SCRIPT)
+    given = start_message(workdir, workdir.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
     assert given["model"] == "anthropic"
     assert given["script"] == SCRIPT
 
 
-def test_named_skills_go_before_those_beside(place: Place) -> None:
-    file = place.triage()
-    place.write("other.json", [{"id": "other"}])
-    assert start_message(place, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
+def test_named_skills_go_before_those_beside(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    workdir.write("other.json", [{"id": "other"}])
+    assert start_message(workdir, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
 
 
 @pytest.mark.parametrize(
     ("name", "content"), [("skills", "{a: 1}"), ("skills", "- ["), ("script", "- 1"), ("script", "")]
 )
-def test_skills_and_scripts_of_another_shape_are_refused(place: Place, name: str, content: str) -> None:
-    file = place.write("one.yaml", ONE_NODE)
-    place.write("other.yaml", content)
+def test_skills_and_scripts_of_another_shape_are_refused(workdir: Workdir, name: str, content: str) -> None:
+    file = workdir.write("one.yaml", ONE_NODE)
+    workdir.write("other.yaml", content)
     with pytest.raises(RequestRefused) as refused:
-        start_message(place, file, **{name: "other.yaml"})
+        start_message(workdir, file, **{name: "other.yaml"})
     assert refused.value.code == f"{name}.refused"
     assert refused.value.problems
 
 
-def test_inputs_come_from_arguments_and_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place.folder)
-    place.write("in.json", {"a": 1})
-    place.write("in.yaml", "a: 2\n")
+def test_inputs_come_from_arguments_and_files(workdir: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workdir.folder)
+    workdir.write("in.json", {"a": 1})
+    workdir.write("in.yaml", "a: 2\n")
     assert input_of(None) is None
     assert input_of("[1, null]") == [1, None]
     assert input_of("@in.json") == {"a": 1}
@@ -241,15 +249,15 @@ def test_inputs_come_from_arguments_and_files(place: Place, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("given", ["{", "@none.json", "@bad.yaml"])
-def test_unreadable_inputs_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.chdir(place.folder)
-    place.write("bad.yaml", "a: [")
+def test_unreadable_inputs_are_wrong_usage(workdir: Workdir, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.chdir(workdir.folder)
+    workdir.write("bad.yaml", "a: [")
     with pytest.raises(UsageInvalid):
         input_of(given)
 
 
-def test_a_missing_input_file_is_named_once(place: Place) -> None:
-    result = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
+def test_a_missing_input_file_is_named_once(workdir: Workdir) -> None:
+    result = workdir.run("run", workdir.write("one.yaml", ONE_NODE), "--input", "@none.json")
     assert (result.exit_code, result.stderr.count("none.json")) == (exits.USAGE, 1)
     assert "none.json cannot be read: No such file or directory" in result.stderr
 

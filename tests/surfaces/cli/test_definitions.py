@@ -11,8 +11,8 @@ from callboard.bus.commands import Bundle, DefinitionSource, StartRun
 from callboard.bus.events import ChildStart, Problem
 from callboard.runtime.run.bundles import child_message, seen_from
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import ONE_NODE, SKILLS, TOOLS, Place
 from tests.support.flows import call, flow, returned
+from tests.support.workdir import ONE_NODE, SKILLS, TOOLS, Workdir
 
 CHILD = """\
 id: child
@@ -30,59 +30,59 @@ def child_call(**given: Any) -> dict[str, Any]:
     return {"provider": "mwl:provider.call/callboard/definition/v1", "with": given}
 
 
-def write_family(place: Place, folder: str) -> str:
+def write_family(workdir: Workdir, folder: str) -> str:
     """Write a flow with a child flow in a folder below, which has a child workflow; with all their files."""
-    place.write(f"{folder}/kids/child.yaml", CHILD)
-    place.write(f"{folder}/kids/rules.md", "Be brief.\n")
-    place.write(f"{folder}/words.md", "Look at it.\n")
-    place.write(f"{folder}/kids/skills.yaml", SKILLS)
-    place.write(f"{folder}/logtools_of_the_test.py", TOOLS)
-    place.write(f"{folder}/kids/between.json", flow({"go": call(child_call(file="child.yaml")), "done": returned()}))
-    return place.write(
+    workdir.write(f"{folder}/kids/child.yaml", CHILD)
+    workdir.write(f"{folder}/kids/rules.md", "Be brief.\n")
+    workdir.write(f"{folder}/words.md", "Look at it.\n")
+    workdir.write(f"{folder}/kids/skills.yaml", SKILLS)
+    workdir.write(f"{folder}/logtools_of_the_test.py", TOOLS)
+    workdir.write(f"{folder}/kids/between.json", flow({"go": call(child_call(file="child.yaml")), "done": returned()}))
+    return workdir.write(
         f"{folder}/main.json", flow({"go": call(child_call(file="./kids/between.json")), "done": returned()})
     )
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workdir]:
     """A place where `callboard up` runs, with the tools of the children."""
-    place = Place(tmp_path_factory.mktemp("running"))
-    place.write("tools/logtools_of_the_test.py", TOOLS)
-    with place.up("--import-from", "tools"):
-        yield place
+    workdir = Workdir(tmp_path_factory.mktemp("running"))
+    workdir.write("tools/logtools_of_the_test.py", TOOLS)
+    with workdir.up("--import-from", "tools"):
+        yield workdir
 
 
-def find_child(place: Place, run: str) -> str:
-    [started] = [event for event in place.events(run) if event["type"] == "child.start"]
+def find_child(workdir: Workdir, run: str) -> str:
+    [started] = [event for event in workdir.events(run) if event["type"] == "child.start"]
     return str(started["payload"]["child"])
 
 
 # -- children by file -------------------------------------------------------------------------------------------------
 
 
-def test_children_run_with_their_files_and_skills(place: Place) -> None:
-    script = place.write("script.json", SCRIPT)
-    done = place.here("run", write_family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
+def test_children_run_with_their_files_and_skills(workdir: Workdir) -> None:
+    script = workdir.write("script.json", SCRIPT)
+    done = workdir.run("run", write_family(workdir, "flows"), "--script", script, "--run-id", "parent", "--json")
     assert done.exit_code == exits.OK, done.stderr
     assert json.loads(done.stdout)["output"] == {"summary": "found"}
-    grandchild = find_child(place, find_child(place, "parent"))
-    accepted = place.events(grandchild)[0]["payload"]
+    grandchild = find_child(workdir, find_child(workdir, "parent"))
+    accepted = workdir.events(grandchild)[0]["payload"]
     assert accepted["definition"]["name"] == "child"
     assert accepted["start"]["files"] == {"./rules.md": "Be brief.\n", "../words.md": "Look at it.\n"}
-    [asked] = [event for event in place.events(grandchild) if event["type"] == "tool.result"]
+    [asked] = [event for event in workdir.events(grandchild) if event["type"] == "tool.result"]
     assert asked["payload"]["output"]["hits"] == 3
     # The parent's log has the child's text only once, in the parent's start.
-    [started] = [event for event in place.events("parent") if event["type"] == "child.start"]
+    [started] = [event for event in workdir.events("parent") if event["type"] == "child.start"]
     assert started["payload"]["definition"] == {"file": "./kids/between.json"}
-    assert place.here("replay", grandchild).exit_code == exits.OK
-    assert place.here("replay", "parent").exit_code == exits.OK
-    assert "child ./kids/between.json" in place.here("trace", "parent").stdout
+    assert workdir.run("replay", grandchild).exit_code == exits.OK
+    assert workdir.run("replay", "parent").exit_code == exits.OK
+    assert "child ./kids/between.json" in workdir.run("trace", "parent").stdout
 
 
-def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> None:
-    file = write_family(place, "flows")
-    place.write("flows/kids/child.yaml", CHILD.replace("entry: look", "entry: nowhere"))
-    (place.folder / "flows/kids/between.json").write_text(
+def test_problems_of_a_child_are_reported_where_it_is_named(workdir: Workdir) -> None:
+    file = write_family(workdir, "flows")
+    workdir.write("flows/kids/child.yaml", CHILD.replace("entry: look", "entry: nowhere"))
+    (workdir.folder / "flows/kids/between.json").write_text(
         json.dumps(
             flow(
                 {
@@ -94,7 +94,7 @@ def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> Non
         )
     )
     for command in ("validate", "run", "push"):
-        done = place.here(command, file, "--json")
+        done = workdir.run(command, file, "--json")
         assert done.exit_code == exits.FAILED
         result = json.loads(done.stdout)
         problems = {one["code"]: one for one in (result.get("problems") or result["error"]["problems"])}
@@ -102,9 +102,9 @@ def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> Non
         assert problems["MISSING_ENTRY"]["message"].startswith("kids/child.yaml:3: ")
         assert "gone.yaml" in problems["SOURCE_FILE_NOT_FOUND"]["message"]
         assert {one["where"] for one in problems.values()} == {"steps.go.call.with.file"}
-    absolute = place.write("flows/absolute.json", flow({"go": call(child_call(file="/x.yaml")), "done": returned()}))
-    assert "CHILD_FILE_ABSOLUTE" in place.here("validate", absolute).stdout
-    assert not (place.folder / ".callboard").exists()
+    absolute = workdir.write("flows/absolute.json", flow({"go": call(child_call(file="/x.yaml")), "done": returned()}))
+    assert "CHILD_FILE_ABSOLUTE" in workdir.run("validate", absolute).stdout
+    assert not (workdir.folder / ".callboard").exists()
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,22 @@ def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> Non
         ("not: anything", "the text of a definition"),
     ],
 )
-def test_a_child_source_without_a_definition_is_reported(place: Place, source: str, told: str) -> None:
-    file = place.write("flow.json", flow({"go": call(child_call(source=source)), "done": returned()}))
-    [problem] = place.told("validate", file)["problems"]
+def test_a_child_source_without_a_definition_is_reported(workdir: Workdir, source: str, told: str) -> None:
+    file = workdir.write("flow.json", flow({"go": call(child_call(source=source)), "done": returned()}))
+    [problem] = workdir.run_json("validate", file)["problems"]
     assert (problem["code"], problem["severity"], problem["where"]) == (
         "CHILD_SOURCE",
         "warning",
         "steps.go.call.with.source",
     )
     assert problem["expected"] == told
-    assert place.here("validate", file, "--strict").exit_code == exits.FAILED
+    assert workdir.run("validate", file, "--strict").exit_code == exits.FAILED
     for sound in (ONE_NODE, "{{ vars.text }}"):
-        place.write("flow.json", flow({"go": call(child_call(source=sound)), "done": returned()}))
-        assert "CHILD_SOURCE" not in place.here("validate", file).stdout
+        workdir.write("flow.json", flow({"go": call(child_call(source=sound)), "done": returned()}))
+        assert "CHILD_SOURCE" not in workdir.run("validate", file).stdout
 
 
-def test_a_start_without_its_children_is_refused(running: Place) -> None:
+def test_a_start_without_its_children_is_refused(running: Workdir) -> None:
     """`callboard` sends them, but another client may not."""
     import anyio
     import nats
@@ -152,68 +152,68 @@ def test_a_start_without_its_children_is_refused(running: Place) -> None:
 # -- registered definitions -------------------------------------------------------------------------------------------
 
 
-def test_a_pushed_definition_is_listed_shown_and_started_without_its_files(running: Place) -> None:
-    pushed = running.told("push", write_family(running, "flows"), "--name", "whole")
+def test_a_pushed_definition_is_listed_shown_and_started_without_its_files(running: Workdir) -> None:
+    pushed = running.run_json("push", write_family(running, "flows"), "--name", "whole")
     assert (pushed["name"], pushed["unchanged"]) == ("whole", False)
     assert pushed["children"] == ["kids/between.json", "kids/child.yaml"]
-    assert running.told("push", "flows/main.json", "--name", "whole")["unchanged"] is True
+    assert running.run_json("push", "flows/main.json", "--name", "whole")["unchanged"] is True
     shutil.rmtree(running.folder / "flows")
-    [listed] = [one for one in running.told("definitions") if one["name"] == "whole"]
+    [listed] = [one for one in running.run_json("definitions") if one["name"] == "whole"]
     assert (listed["language"], listed["hash"]) == ("flow", pushed["hash"])
-    assert "whole  flow  " in running.here("definitions").stdout
+    assert "whole  flow  " in running.run("definitions").stdout
     for key in ("whole", pushed["hash"]):
-        shown = running.told("definitions", key)
+        shown = running.run_json("definitions", key)
         assert json.loads(shown["source"])["entrypoint"] == "go"
         assert shown["children"]["kids/child.yaml"]["files"]["./rules.md"] == "Be brief.\n"
-    assert "children  kids/between.json, kids/child.yaml" in running.here("definitions", "whole").stdout
-    run = running.started("whole", "--script", running.write("script.json", SCRIPT))
-    done = running.here("watch", run)
+    assert "children  kids/between.json, kids/child.yaml" in running.run("definitions", "whole").stdout
+    run = running.start_run("whole", "--script", running.write("script.json", SCRIPT))
+    done = running.run("watch", run)
     assert done.exit_code == exits.OK, done.stdout
-    assert running.told("show", run)["output"] == {"summary": "found"}
+    assert running.run_json("show", run)["output"] == {"summary": "found"}
 
 
-def test_files_and_skills_of_a_registered_workflow_are_sent_with_its_starts(running: Place) -> None:
+def test_files_and_skills_of_a_registered_workflow_are_sent_with_its_starts(running: Workdir) -> None:
     folder = "single"
     running.write(f"{folder}/kids/child.yaml", CHILD)
     for name, text in (("kids/rules.md", "Be brief."), ("words.md", "Look."), ("kids/skills.yaml", SKILLS)):
         running.write(f"{folder}/{name}", text)
-    assert running.here("push", f"{folder}/kids/child.yaml").stdout.startswith("registered child (workflow) ")
+    assert running.run("push", f"{folder}/kids/child.yaml").stdout.startswith("registered child (workflow) ")
     shutil.rmtree(running.folder / folder)
-    run = running.started("child", "--script", running.write("script.json", SCRIPT))
-    assert running.here("watch", run).exit_code == exits.OK
+    run = running.start_run("child", "--script", running.write("script.json", SCRIPT))
+    assert running.run("watch", run).exit_code == exits.OK
     start = running.events(run)[0]["payload"]["start"]
     assert start["files"]["./rules.md"] == "Be brief."
     assert [skill["id"] for skill in start["options"]["skills"]] == ["logs"]
-    assert running.told("show", run)["output"] == {"summary": "found"}
+    assert running.run_json("show", run)["output"] == {"summary": "found"}
 
 
-def test_a_child_is_named_by_its_registered_name(running: Place) -> None:
+def test_a_child_is_named_by_its_registered_name(running: Workdir) -> None:
     running.write("one.yaml", ONE_NODE)
-    assert running.here("push", "one.yaml", "--name", "said").exit_code == exits.OK
+    assert running.run("push", "one.yaml", "--name", "said").exit_code == exits.OK
     file = running.write("by-name.json", flow({"go": call(child_call(name="said")), "done": returned()}))
-    run = running.started(file, "--script", running.write("said.json", {"turns": {"a": [{"text": "hello"}]}}))
-    assert running.here("watch", run).exit_code == exits.OK
-    assert running.told("show", run)["output"] == {"summary": "hello"}
+    run = running.start_run(file, "--script", running.write("said.json", {"turns": {"a": [{"text": "hello"}]}}))
+    assert running.run("watch", run).exit_code == exits.OK
+    assert running.run_json("show", run)["output"] == {"summary": "hello"}
 
 
-def test_an_unregistered_definition_is_refused(running: Place) -> None:
+def test_an_unregistered_definition_is_refused(running: Workdir) -> None:
     for args, code in ((["definitions", "nobody"], "definition.unknown"), (["start", "nobody"], "start.refused")):
         assert running.refusal(*args) == (exits.FAILED, code)
     # A name that looks like a file is a file.
     for name in ("nobody.yaml", "./nobody"):
-        assert running.here("start", name).exit_code == exits.USAGE
+        assert running.run("start", name).exit_code == exits.USAGE
 
 
-def test_pushing_needs_no_server_and_creates_the_store(place: Place) -> None:
-    place.write("one.yaml", ONE_NODE)
-    assert place.here("definitions", "--json").exit_code == exits.UNUSABLE
-    assert place.told("push", "one.yaml")["name"] == "one"
-    assert [one["name"] for one in place.told("definitions")] == ["one"]
-    broken = place.write("broken.yaml", ONE_NODE.replace("entry: a", "entry: b"))
-    done = place.here("push", broken)
+def test_pushing_needs_no_server_and_creates_the_store(workdir: Workdir) -> None:
+    workdir.write("one.yaml", ONE_NODE)
+    assert workdir.run("definitions", "--json").exit_code == exits.UNUSABLE
+    assert workdir.run_json("push", "one.yaml")["name"] == "one"
+    assert [one["name"] for one in workdir.run_json("definitions")] == ["one"]
+    broken = workdir.write("broken.yaml", ONE_NODE.replace("entry: a", "entry: b"))
+    done = workdir.run("push", broken)
     assert done.exit_code == exits.FAILED
     assert "MISSING_ENTRY" in done.stderr
-    hashlike = place.here("push", "one.yaml", "--name", "0" * 64, "--json")
+    hashlike = workdir.run("push", "one.yaml", "--name", "0" * 64, "--json")
     assert json.loads(hashlike.stdout)["error"]["problems"][0]["code"] == "definition.name"
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from examples import demo
-from tests.support.cli_stage import Place
 from tests.support.forks import programs
+from tests.support.workdir import Workdir
 
 
 def test_the_commands_that_the_demonstration_prints_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     # The example starts an MCP server with the Python of the active virtual environment.
@@ -29,7 +29,7 @@ def test_the_commands_that_the_demonstration_prints_work(
     assert len(printed) == 8
     for line in printed:
         _program, *args = shlex.split(line)
-        assert place.here(*args).exit_code == 0, line
+        assert workdir.run(*args).exit_code == 0, line
     up, show = [shlex.split(line)[1:] for line in seeing.splitlines()[1:]]
     assert (up[0], show[0], show[-1]) == ("up", "show", "--open")
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place, read_json
+from tests.support.workdir import Workdir, read_json
 
 APPROVAL = """
 from itertools import count
@@ -34,8 +34,8 @@ WITH_A_STEP_BEFORE = APPROVAL.replace("    looks = await", '    await look("x")\
 
 
 @contextmanager
-def open_up_dev(place: Place, file: str) -> Generator[subprocess.Popen[str]]:
-    with place.process("up", "--dev", "--json", "--log-level", "error", "--code", file) as process:
+def open_up_dev(workdir: Workdir, file: str) -> Generator[subprocess.Popen[str]]:
+    with workdir.process("up", "--dev", "--json", "--log-level", "error", "--code", file) as process:
         yield process
         process.terminate()
         out, err = process.communicate()
@@ -54,51 +54,51 @@ def read_line(process: subprocess.Popen[str], beginning: str) -> str:
     raise AssertionError(f"nothing begins with {beginning}: {passed}")
 
 
-def start_and_park(place: Place, run: str) -> None:
-    place.told("start", "approve", "--input", '{"path": "abc"}', "--run-id", run)
-    assert place.here("watch", run, "--until", "human.asked").exit_code == exits.OK
+def start_and_park(workdir: Workdir, run: str) -> None:
+    workdir.run_json("start", "approve", "--input", '{"path": "abc"}', "--run-id", run)
+    assert workdir.run("watch", run, "--until", "human.asked").exit_code == exits.OK
 
 
-def test_changed_code_is_loaded_and_continues_matching_runs(place: Place) -> None:
-    file = place.write("developed_play.py", APPROVAL)
-    with open_up_dev(place, file) as process:
+def test_changed_code_is_loaded_and_continues_matching_runs(workdir: Workdir) -> None:
+    file = workdir.write("developed_play.py", APPROVAL)
+    with open_up_dev(workdir, file) as process:
         first = read_line(process, f"Hosting {file} with the code ")
         assert first.endswith(": approve, shaky\n")
-        start_and_park(place, "r1")
-        start_and_park(place, "r2")
-        place.write(file, WITH_A_COMMENT)
+        start_and_park(workdir, "r1")
+        start_and_park(workdir, "r2")
+        workdir.write(file, WITH_A_COMMENT)
         read_line(process, "The code has changed")
         assert read_line(process, f"Hosting {file}") != first
-        place.told("answer", "r1", "true")
-        assert place.here("watch", "r1", "--until", "run.end", "--json").stdout.count('"run.adopted"') == 1
-        place.write(file, "def (\n")
+        workdir.run_json("answer", "r1", "true")
+        assert workdir.run("watch", "r1", "--until", "run.end", "--json").stdout.count('"run.adopted"') == 1
+        workdir.write(file, "def (\n")
         assert f"{file}:1" in read_line(process, "  where: ")
         read_line(process, "No runs are performed until")
-        place.write(file, WITH_A_STEP_BEFORE)
+        workdir.write(file, WITH_A_STEP_BEFORE)
         read_line(process, f"Hosting {file}")
         assert "developed_play.py:" in read_line(process, "Run r2 cannot continue with this code")
-        place.here("answer", "r2", "true")
-        assert place.here("watch", "r2", "--until", "run.diverged").exit_code == exits.OK
-        assert place.told("show", "r2")["status"] == "waiting:code"
+        workdir.run("answer", "r2", "true")
+        assert workdir.run("watch", "r2", "--until", "run.diverged").exit_code == exits.OK
+        assert workdir.run_json("show", "r2")["status"] == "waiting:code"
 
 
-def test_nondeterministic_code_fails_when_it_first_waits(place: Place) -> None:
-    file = place.write("shaky_play.py", APPROVAL)
-    with open_up_dev(place, file) as process:
+def test_nondeterministic_code_fails_when_it_first_waits(workdir: Workdir) -> None:
+    file = workdir.write("shaky_play.py", APPROVAL)
+    with open_up_dev(workdir, file) as process:
         read_line(process, f"Hosting {file}")
-        place.told("start", "shaky", "--input", '{"path": "abc"}', "--run-id", "r1")
-        assert place.here("watch", "r1", "--until", "run.end").exit_code == exits.OK
-        assert place.told("show", "r1")["error"]["code"] == "python.nondeterministic"
+        workdir.run_json("start", "shaky", "--input", '{"path": "abc"}', "--run-id", "r1")
+        assert workdir.run("watch", "r1", "--until", "run.end").exit_code == exits.OK
+        assert workdir.run_json("show", "r1")["error"]["code"] == "python.nondeterministic"
 
 
-def test_missing_code_is_refused_at_once(place: Place) -> None:
-    done = place.call("up", "--dev", "--code", "nothing_there.py")
+def test_missing_code_is_refused_at_once(workdir: Workdir) -> None:
+    done = workdir.call("up", "--dev", "--code", "nothing_there.py")
     assert done.returncode == exits.FAILED
     assert "error python.code_missing" in done.stderr
 
 
-def test_a_start_is_accepted_once_up_reports_its_address(place: Place) -> None:
-    file = place.write("approval.py", APPROVAL)
-    with open_up_dev(place, file) as process:
+def test_a_start_is_accepted_once_up_reports_its_address(workdir: Workdir) -> None:
+    file = workdir.write("approval.py", APPROVAL)
+    with open_up_dev(workdir, file) as process:
         read_json(process)
-        assert place.told("start", "approve", "--input", '{"path": "abc"}', "--run-id", "r1")["run_id"] == "r1"
+        assert workdir.run_json("start", "approve", "--input", '{"path": "abc"}', "--run-id", "r1")["run_id"] == "r1"

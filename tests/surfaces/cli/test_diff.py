@@ -39,7 +39,7 @@ from callboard.projections.comparison.diff import Pair, Parting, compare_logs
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.diff_text import LINES_MAX, diff_text
-from tests.support.cli_stage import INPUT, SCRIPT, TRIAGE, Place, plain
+from tests.support.workdir import INPUT, SCRIPT, TRIAGE, Workdir, plain
 from tests.surfaces.cli.test_text import events
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -300,34 +300,34 @@ def test_a_long_text_is_quoted_from_where_it_differs() -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Workdir:
     """A place with the equal runs ``one`` and ``same``, and the run ``other``."""
-    place = Place(tmp_path_factory.mktemp("diff"))
-    file = place.triage()
+    workdir = Workdir(tmp_path_factory.mktemp("diff"))
+    file = workdir.write_triage()
     script: dict[str, Any] = {
         **SCRIPT,
         "turns": {**SCRIPT["turns"], "gather": [{"data": {"found": 0}}]},
         "routes": {"gather": ["note"]},
     }
-    place.write("flows/other.json", script)
+    workdir.write("flows/other.json", script)
     for run_id, given in (("one", "script.json"), ("same", "script.json"), ("other", "other.json")):
         if run_id == "other":
-            place.write(file, TRIAGE.replace("Write it down.", "Write nothing down."))
-        done = place.here("run", file, "--input", INPUT, "--script", f"flows/{given}", "--run-id", run_id)
+            workdir.write(file, TRIAGE.replace("Write it down.", "Write nothing down."))
+        done = workdir.run("run", file, "--input", INPUT, "--script", f"flows/{given}", "--run-id", run_id)
         assert done.exit_code == exits.OK, done.output
-    return place
+    return workdir
 
 
-def test_equal_runs_exit_with_0(place: Place) -> None:
-    result = place.here("diff", "one", "same")
+def test_equal_runs_exit_with_0(workdir: Workdir) -> None:
+    result = workdir.run("diff", "one", "same")
     assert result.exit_code == exits.OK
     assert result.stdout.startswith("one and same: equal\n")
-    output = place.told("diff", "one", "same")
+    output = workdir.run_json("diff", "one", "same")
     assert (output["left"], output["right"], output["equal"], output["nodes"]) == ("one", "same", True, [])
 
 
-def test_different_runs_exit_with_1(place: Place) -> None:
-    result = place.here("diff", "one", "other")
+def test_different_runs_exit_with_1(workdir: Workdir) -> None:
+    result = workdir.run("diff", "one", "other")
     assert result.exit_code == exits.FAILED
     for line in (
         "    +  note: {name: Note, instruction: Write nothing down.}",
@@ -338,12 +338,12 @@ def test_different_runs_exit_with_1(place: Place) -> None:
         "  ~ tool search: 1× → 0×",
     ):
         assert line in result.stdout.splitlines()
-    output = json.loads(place.here("diff", "one", "other", "--json").stdout)
+    output = json.loads(workdir.run("diff", "one", "other", "--json").stdout)
     assert output["parting"]["after"] == "gather"
     assert output["tools"] == {"search": {"left": 1, "right": 0}}
 
 
 @pytest.mark.parametrize("runs", [("one", "nobody"), ("nobody", "one")])
-def test_an_unknown_run_is_wrong_usage(place: Place, runs: tuple[str, str]) -> None:
-    assert place.refusal("diff", *runs) == (exits.USAGE, "run.unknown")
-    assert "there is no run 'nobody'" in place.here("diff", *runs).stderr
+def test_an_unknown_run_is_wrong_usage(workdir: Workdir, runs: tuple[str, str]) -> None:
+    assert workdir.refusal("diff", *runs) == (exits.USAGE, "run.unknown")
+    assert "there is no run 'nobody'" in workdir.run("diff", *runs).stderr

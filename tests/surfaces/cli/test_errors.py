@@ -15,7 +15,7 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.errors import error_text, report
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import where_options
-from tests.support.cli_stage import Place, plain
+from tests.support.workdir import Workdir, plain
 
 
 def test_an_error_has_message_place_and_remedy() -> None:
@@ -95,7 +95,7 @@ def test_every_error_of_callboard_is_reported() -> None:
 
 def test_wrong_usage_is_an_error_object_with_json(tmp_path: Path) -> None:
     for words in (["validate", "no-such-file.yaml", "--json"], ["trace", "--json"]):
-        ended = Place(tmp_path).call(*words)
+        ended = Workdir(tmp_path).call(*words)
         error = json.loads(ended.stdout)["error"]
         assert (ended.returncode, error["code"], error["where"]) == (2, "usage.invalid", f"callboard {words[0]}")
         assert error["remedy"] == f"See `callboard {words[0]} --help`."
@@ -103,6 +103,6 @@ def test_wrong_usage_is_an_error_object_with_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("word", "meant"), [("trac", " Did you mean trace?"), ("zzz", "")])
 def test_an_unknown_command_has_a_suggestion(tmp_path: Path, word: str, meant: str) -> None:
-    result = Place(tmp_path).here(word)
+    result = Workdir(tmp_path).run(word)
     assert result.exit_code == exits.USAGE
     assert result.stderr.splitlines()[-1] == f"Error: No such command '{word}'.{meant}"

@@ -9,9 +9,9 @@ import pytest
 from callboard.languages.flow.authoring import CLAIM, find_differences, same
 from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
 from tests.support.conformance import CORPUS, WITH_DATA
 from tests.support.flows import call, caught, cleanup, failing, flow, mock, retry, returned, subflow, timeout
+from tests.support.workdir import Workdir
 
 # -- expressions -------------------------------------------------------------------------------------------------------
 
@@ -27,17 +27,17 @@ from tests.support.flows import call, caught, cleanup, failing, flow, mock, retr
         ("timestamp(string(now())) <= wallTime()", True),
     ],
 )
-def test_an_expression_is_evaluated_with_and_without_its_braces(place: Place, expression: str, value: Any) -> None:
+def test_an_expression_is_evaluated_with_and_without_its_braces(workdir: Workdir, expression: str, value: Any) -> None:
     bindings = '{"vars": {"n": 2, "words": ["a", "b"]}}'
-    done = place.here("eval", expression, "--bindings", bindings)
+    done = workdir.run("eval", expression, "--bindings", bindings)
     assert (done.exit_code, json.loads(done.stdout)) == (exits.OK, value)
-    assert place.told("eval", expression, "--bindings", bindings) == {"value": value}
+    assert workdir.run_json("eval", expression, "--bindings", bindings) == {"value": value}
 
 
-def test_bindings_come_from_a_file_too_and_must_be_an_object(place: Place) -> None:
-    place.write("state.json", {"vars": {"n": 2}})
-    assert place.told("eval", "vars", "--bindings", "@state.json") == {"value": {"n": 2}}
-    refused = place.here("eval", "1", "--bindings", "[1]")
+def test_bindings_come_from_a_file_too_and_must_be_an_object(workdir: Workdir) -> None:
+    workdir.write("state.json", {"vars": {"n": 2}})
+    assert workdir.run_json("eval", "vars", "--bindings", "@state.json") == {"value": {"n": 2}}
+    refused = workdir.run("eval", "1", "--bindings", "[1]")
     assert refused.exit_code == exits.USAGE
     assert "--bindings" in refused.stderr
 
@@ -45,15 +45,15 @@ def test_bindings_come_from_a_file_too_and_must_be_an_object(place: Place) -> No
 @pytest.mark.parametrize(
     ("expression", "place_shown"), [("1 +", "1:4"), ("{{ 1 + + 2 }}", "1:8"), ("{{ 1 +\n   ) }}", "2:4")]
 )
-def test_a_malformed_expression_is_shown_with_its_place(place: Place, expression: str, place_shown: str) -> None:
-    done = place.here("eval", expression)
+def test_a_malformed_expression_is_shown_with_its_place(workdir: Workdir, expression: str, place_shown: str) -> None:
+    done = workdir.run("eval", expression)
     assert done.exit_code == exits.FAILED
     assert f"{place_shown}: error EXPRESSION" in done.stderr
     line, column = map(int, place_shown.split(":"))
     shown, caret = done.stderr.splitlines()[-2:]
     assert shown == f"     {line} | {expression.splitlines()[line - 1]}"
     assert caret.index("^") == len("     1 | ") + column - 1
-    [problem] = json.loads(place.here("eval", expression, "--json").stdout)["error"]["problems"]
+    [problem] = json.loads(workdir.run("eval", expression, "--json").stdout)["error"]["problems"]
     assert (problem["line"], problem["column"]) == (line, column)
 
 
@@ -69,28 +69,28 @@ def test_a_malformed_expression_is_shown_with_its_place(place: Place, expression
     ],
 )
 def test_an_expression_without_a_value_names_the_failure_of_a_flow(
-    place: Place, expression: str, code: str, remedy: str
+    workdir: Workdir, expression: str, code: str, remedy: str
 ) -> None:
-    done = place.here("eval", expression, "--json")
+    done = workdir.run("eval", expression, "--json")
     error = json.loads(done.stdout)["error"]
     assert (done.exit_code, error["code"]) == (exits.FAILED, code)
     assert remedy in error["remedy"]
-    assert f"error {code}: {error['message']}" in place.here("eval", expression).stderr
+    assert f"error {code}: {error['message']}" in workdir.run("eval", expression).stderr
 
 
-def test_a_clear_message_has_no_remedy(place: Place) -> None:
-    done = place.here("eval", "1 / 0")
+def test_a_clear_message_has_no_remedy(workdir: Workdir) -> None:
+    done = workdir.run("eval", "1 / 0")
     assert done.stderr.splitlines()[1:] == ["  where: 1 / 0"]
 
 
-def test_the_names_that_an_expression_reads_are_explained(place: Place) -> None:
+def test_the_names_that_an_expression_reads_are_explained(workdir: Workdir) -> None:
     expression = "true || vars.n + step.input == missing(1)"
-    assert place.told("eval", expression, "--explain") == {
+    assert workdir.run_json("eval", expression, "--explain") == {
         "value": True,
         "roots": ["step", "vars"],
         "unknown_functions": ["missing"],
     }
-    output = place.here("eval", expression, "--explain").stderr
+    output = workdir.run("eval", expression, "--explain").stderr
     assert output.splitlines() == ["reads: step (not bound), vars (not bound)", "calls unknown functions: missing"]
 
 
@@ -100,41 +100,43 @@ CORE, CEL = CLAIM[:2]
 
 
 def write_case(
-    place: Place, name: str, definition: dict[str, Any], *scenarios: tuple[Any, dict[str, Any]], **about: Any
+    workdir: Workdir, name: str, definition: dict[str, Any], *scenarios: tuple[Any, dict[str, Any]], **about: Any
 ) -> None:
     """Write a case with a scenario for each input and expected Result."""
     named = {f"s{i}": {} for i in range(len(scenarios))}
-    place.write(f"corpus/{name}/case.json", {"profiles": [CORE, CEL], "marks": [], "scenarios": named, **about})
-    place.write(f"corpus/{name}/definition.json", definition)
+    workdir.write(f"corpus/{name}/case.json", {"profiles": [CORE, CEL], "marks": [], "scenarios": named, **about})
+    workdir.write(f"corpus/{name}/definition.json", definition)
     for i, (given, expected) in enumerate(scenarios):
-        place.write(f"corpus/{name}/scenarios/s{i}/input.json", json.dumps(given))
-        place.write(f"corpus/{name}/scenarios/s{i}/expected-result.json", expected)
+        workdir.write(f"corpus/{name}/scenarios/s{i}/input.json", json.dumps(given))
+        workdir.write(f"corpus/{name}/scenarios/s{i}/expected-result.json", expected)
 
 
 @pytest.fixture
-def corpus(place: Place) -> Place:
+def corpus(workdir: Workdir) -> Workdir:
     doubled = flow({"done": returned("{{ step.input * 2.0 }}")})
-    write_case(place, "100-good", doubled, (2, {"type": "success", "value": 4.0}), (3, {"type": "success", "value": 6}))
     write_case(
-        place, "200-wrong", doubled, (2, {"type": "success", "value": 5}), ("x", {"type": "error", "code": "My.X"})
+        workdir, "100-good", doubled, (2, {"type": "success", "value": 4.0}), (3, {"type": "success", "value": 6})
+    )
+    write_case(
+        workdir, "200-wrong", doubled, (2, {"type": "success", "value": 5}), ("x", {"type": "error", "code": "My.X"})
     )
     napping = flow({"nap": {"action": "Sleep", "for": "PT0.01S", "next": "done"}, "done": returned()})
-    write_case(place, "300-slow", napping, (1, {"type": "success", "value": 1}), marks=["temporal"])
+    write_case(workdir, "300-slow", napping, (1, {"type": "success", "value": 1}), marks=["temporal"])
     write_case(
-        place, "400-other", doubled, (1, {"type": "success", "value": 2}), profiles=[CORE, "https://example.com/more"]
+        workdir, "400-other", doubled, (1, {"type": "success", "value": 2}), profiles=[CORE, "https://example.com/more"]
     )
-    return place
+    return workdir
 
 
-def test_the_claim_has_core_and_the_bases_of_all_extensions(place: Place) -> None:
-    assert place.here("conformance").stdout.splitlines() == list(CLAIM)
-    assert place.told("conformance") == {"claim": list(CLAIM)}
+def test_the_claim_has_core_and_the_bases_of_all_extensions(workdir: Workdir) -> None:
+    assert workdir.run("conformance").stdout.splitlines() == list(CLAIM)
+    assert workdir.run_json("conformance") == {"claim": list(CLAIM)}
     assert len(CLAIM) == len(set(CLAIM)) == 7
     assert all(profile.rpartition("/")[0] in CLAIM for profile in CLAIM if profile.count("/") > CEL.count("/"))
 
 
-def test_a_corpus_is_run_and_every_difference_reported(corpus: Place) -> None:
-    done = corpus.here("conformance", "corpus", "--json")
+def test_a_corpus_is_run_and_every_difference_reported(corpus: Workdir) -> None:
+    done = corpus.run("conformance", "corpus", "--json")
     assert done.exit_code == exits.FAILED
     output = json.loads(done.stdout)
     counts = {"passed": 2, "failed": 1, "skipped": 0, "out-of-scope": 1, "scenarios": 5}
@@ -147,28 +149,28 @@ def test_a_corpus_is_run_and_every_difference_reported(corpus: Place) -> None:
     assert second["differences"][0].startswith('code: expected "My.X", found "System.ExpressionEvaluationError"')
 
 
-def test_selected_cases_are_reported_as_text(corpus: Place) -> None:
-    done = corpus.here("conformance", "corpus", "--case", "[13]*", "--skip-temporal")
+def test_selected_cases_are_reported_as_text(corpus: Workdir) -> None:
+    done = corpus.run("conformance", "corpus", "--case", "[13]*", "--skip-temporal")
     assert done.exit_code == exits.OK
     lines = done.stdout.splitlines()
     assert "✓ 100-good  s0, s1" in lines
     assert "– 300-slow  takes real time" in lines
     assert lines[-1] == "1 passed, 0 failed, 1 skipped; 2 scenarios"
-    single = corpus.told("conformance", "corpus/200-wrong/../100-good", "--case", "*/s1")
+    single = corpus.run_json("conformance", "corpus/200-wrong/../100-good", "--case", "*/s1")
     assert [one["name"] for one in single["cases"][0]["scenarios"]] == ["s1"]
 
 
-def test_an_unreadable_corpus_is_refused(corpus: Place) -> None:
+def test_an_unreadable_corpus_is_refused(corpus: Workdir) -> None:
     (corpus.folder / "empty").mkdir()
-    assert corpus.here("conformance", "corpus", "--case", "9*").exit_code == exits.USAGE
+    assert corpus.run("conformance", "corpus", "--case", "9*").exit_code == exits.USAGE
     corpus.write("corpus/100-good/scenarios/s1/expected-result.json", "{")
     for folder in ("empty", "corpus"):
         assert corpus.refusal("conformance", folder) == (exits.FAILED, "corpus.unreadable")
 
 
 @WITH_DATA
-def test_the_public_corpus_is_run(place: Place) -> None:
-    output = place.told("conformance", str(CORPUS), "--skip-temporal")
+def test_the_public_corpus_is_run(workdir: Workdir) -> None:
+    output = workdir.run_json("conformance", str(CORPUS), "--skip-temporal")
     assert (output["counts"]["failed"], output["counts"]["out-of-scope"]) == (0, 0)
     assert output["counts"]["passed"] > 50
 
@@ -227,10 +229,10 @@ def build_many() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def performed(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = Place(tmp_path_factory.mktemp("flows"))
-    place.write("many.json", build_many())
-    done = place.here(
+def performed(tmp_path_factory: pytest.TempPathFactory) -> Workdir:
+    workdir = Workdir(tmp_path_factory.mktemp("flows"))
+    workdir.write("many.json", build_many())
+    done = workdir.run(
         "run",
         "many.json",
         *("--input", json.dumps(list(range(MANY)))),
@@ -243,27 +245,27 @@ def performed(tmp_path_factory: pytest.TempPathFactory) -> Place:
         in done.stdout
     )
     assert "Path: fan → fetch → work → judge → lost → give-up" in done.stdout
-    return place
+    return workdir
 
 
-def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Place) -> None:
-    refused = performed.here("run", "many.json", "--arguments", "[1]", "--data-dir", "temp")
+def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Workdir) -> None:
+    refused = performed.run("run", "many.json", "--arguments", "[1]", "--data-dir", "temp")
     assert refused.exit_code == exits.USAGE
     assert "--arguments" in refused.stderr
-    shown = performed.here("show", "r1").stdout
+    shown = performed.run("show", "r1").stdout
     assert (
         "error       Order.Lost: gave up  (at main/give-up)\n            earlier, caught at main/lost: Store" in shown
     )
     assert "running" not in shown, "a retry middleware is not a running node"
-    output = performed.told("show", "r1")
+    output = performed.run_json("show", "r1")
     assert output["path"] == ["fan", "fetch", "work", "judge", "lost", "give-up"]
     assert output["error"]["previous"]["code"] == "Store.Gone"
     [earlier] = output["cause"]["causes"]
     assert (earlier["code"], earlier["caught"]) == ("Store.Gone", "main/lost")
 
 
-def test_the_tree_summarizes_dispatches_and_lists_failures(performed: Place) -> None:
-    tree = performed.here("trace", "r1").stdout
+def test_the_tree_summarizes_dispatches_and_lists_failures(performed: Workdir) -> None:
+    tree = performed.run("trace", "r1").stdout
     assert tree.count("✓ provider mock [") < MANY / 2
     assert "✗ provider mock [13]" in tree
     assert "more: 20 ok" in tree
@@ -273,13 +275,13 @@ def test_the_tree_summarizes_dispatches_and_lists_failures(performed: Place) -> 
     assert "✓ Finally:mw0.onAlways" in tree
     assert "⊘ timer delay" in tree
     for form in ("table", "waterfall"):
-        assert "20 ok" in performed.here("trace", "r1", "--format", form).stdout
-    rows = performed.told("trace", "r1", "--format", "table")
+        assert "20 ok" in performed.run("trace", "r1", "--format", form).stdout
+    rows = performed.run_json("trace", "r1", "--format", "table")
     assert "main/fan" in [row["path"] for row in rows]
 
 
-def test_the_result_of_a_flow_has_its_frames(performed: Place) -> None:
-    output = json.loads(performed.here("trace", "r1", "--format", "result").stdout)
+def test_the_result_of_a_flow_has_its_frames(performed: Workdir) -> None:
+    output = json.loads(performed.run("trace", "r1", "--format", "result").stdout)
     assert (output["result"]["code"], output["result"]["previous"]["code"]) == ("Order.Lost", "Store.Gone")
     frame = output["trace"]
     steps = {step["step"]: step for step in frame["steps"]}
@@ -305,11 +307,11 @@ def test_the_result_of_a_flow_has_its_frames(performed: Place) -> None:
     assert steps["work"]["ways"] == [
         {"next": "judge", "edge": "catch.0", "caught": "Provider.Middleware.Timeout.Exceeded"}
     ]
-    assert performed.told("rebuild", "r1")[0]["different"] == []
+    assert performed.run_json("rebuild", "r1")[0]["different"] == []
 
 
-def test_the_diagram_shows_subflows_and_taken_edges(performed: Place) -> None:
-    drawn = performed.here("diagram", "r1").stdout.splitlines()
+def test_the_diagram_shows_subflows_and_taken_edges(performed: Workdir) -> None:
+    drawn = performed.run("diagram", "r1").stdout.splitlines()
     lines = [line.strip() for line in drawn]
     assert 'n_main_x2f_fan[["▶ fan<br/>mock"]]' in lines
     assert 'n_main_x2f_work["work<br/>flow in timeout"]' in lines
@@ -321,10 +323,10 @@ def test_the_diagram_shows_subflows_and_taken_edges(performed: Place) -> None:
     assert 'n_main_x2f_work -.->|"catch * · taken 1×"| n_main_x2f_judge' in lines
     assert 'n_main_x2f_judge ==>|"vars.limit #62; 5 · taken 1×"| n_main_x2f_lost' in lines
     assert 'n_main_x2f_judge -->|"false"| n_main_x2f_done' in lines
-    assert performed.here("diagram", "r1", "--format", "svg").stdout.startswith("<svg")
+    assert performed.run("diagram", "r1", "--format", "svg").stdout.startswith("<svg")
 
 
-def test_a_fan_out_node_is_coloured_as_failed(place: Place) -> None:
+def test_a_fan_out_node_is_coloured_as_failed(workdir: Workdir) -> None:
     bad = mock(failure="{{ frame.input == 1.0 ? {'code': 'Item.Bad'} : null }}")
     fan = {
         "action": "Gather",
@@ -333,17 +335,17 @@ def test_a_fan_out_node_is_coloured_as_failed(place: Place) -> None:
         "completion": {"successes": 1},
         "next": "done",
     }
-    place.write("fan.json", flow({"fan": fan, "done": returned()}))
-    assert place.here("run", "fan.json", "--run-id", "r1").exit_code == exits.OK
-    lines = [line.strip() for line in place.here("diagram", "r1").stdout.splitlines()]
+    workdir.write("fan.json", flow({"fan": fan, "done": returned()}))
+    assert workdir.run("run", "fan.json", "--run-id", "r1").exit_code == exits.OK
+    lines = [line.strip() for line in workdir.run("diagram", "r1").stdout.splitlines()]
     assert "class n_main_x2f_fan_x5b__x5d__x2f_in failed" in lines
     assert 'n_main_x2f_fan ==>|"for each · taken 3×"| n_main_x2f_fan_x5b__x5d__x2f_in' in lines
     assert 'subgraph n_main_x2f_fan_x5b__x5d_["fan · for each"]' in lines
 
 
-def test_a_flow_has_no_dry_run(place: Place) -> None:
-    place.write("plain.json", flow({"done": returned()}))
-    done = place.here("run", "plain.json", "--dry-run", "--data-dir", "temp")
+def test_a_flow_has_no_dry_run(workdir: Workdir) -> None:
+    workdir.write("plain.json", flow({"done": returned()}))
+    done = workdir.run("run", "plain.json", "--dry-run", "--data-dir", "temp")
     assert done.exit_code == exits.USAGE
     assert "has no dry run" in done.stderr
 
@@ -361,14 +363,14 @@ def build_titled() -> dict[str, Any]:
     return flow(steps, comment=TITLED, parameters=declared)
 
 
-def test_the_title_of_a_flow_is_the_first_sentence_of_its_comment(place: Place) -> None:
-    file = place.write("titled.json", build_titled())
-    definition = parse_definition((place.folder / file).read_text(encoding="utf-8"))
+def test_the_title_of_a_flow_is_the_first_sentence_of_its_comment(workdir: Workdir) -> None:
+    file = workdir.write("titled.json", build_titled())
+    definition = parse_definition((workdir.folder / file).read_text(encoding="utf-8"))
     assert not isinstance(definition, list)
     output = about(definition)
     assert (output.title, output.description) == ("Waits for parcels", TITLED)
     assert output.parameters == {"limit": {"type": "number", "description": "At most."}}
-    assert ">Waits for parcels</title>" in place.here("diagram", file, "--format", "svg").stdout
+    assert ">Waits for parcels</title>" in workdir.run("diagram", file, "--format", "svg").stdout
 
 
 @pytest.mark.parametrize(
@@ -387,84 +389,86 @@ def test_a_title_is_short(comment: str, title: str) -> None:
     assert about(definition).title == title
 
 
-def test_an_edited_flow_keeps_the_name_of_its_file(place: Place) -> None:
+def test_an_edited_flow_keeps_the_name_of_its_file(workdir: Workdir) -> None:
     for answer in (1, 2):
-        file = place.write("parcels.json", flow({"done": returned(answer)}, comment=f"Answer {answer}."))
-        place.told("run", file, "--run-id", f"r{answer}")
-    rows = place.told("runs")
+        file = workdir.write("parcels.json", flow({"done": returned(answer)}, comment=f"Answer {answer}."))
+        workdir.run_json("run", file, "--run-id", f"r{answer}")
+    rows = workdir.run_json("runs")
     assert [(row["run"], row["definition"]) for row in rows] == [("r2", "parcels"), ("r1", "parcels")]
     assert len({row["definition_hash"] for row in rows}) == 2
-    assert place.here("trace", "r1").stdout.startswith("✓ r1  parcels  ")
+    assert workdir.run("trace", "r1").stdout.startswith("✓ r1  parcels  ")
     [span] = [
-        each for each in place.told("trace", "r1", "--format", "jaeger")["data"][0]["spans"] if not each["references"]
+        each
+        for each in workdir.run_json("trace", "r1", "--format", "jaeger")["data"][0]["spans"]
+        if not each["references"]
     ]
     assert span["operationName"] == "invoke_workflow parcels"
-    assert place.here("replay", "r1").exit_code == exits.OK
+    assert workdir.run("replay", "r1").exit_code == exits.OK
 
 
-def test_an_open_question_and_an_awaited_signal_are_shown(place: Place) -> None:
-    with place.up() as _:
-        file = place.write("titled.json", build_titled())
-        place.told("start", file, "--run-id", "r1")
+def test_an_open_question_and_an_awaited_signal_are_shown(workdir: Workdir) -> None:
+    with workdir.up() as _:
+        file = workdir.write("titled.json", build_titled())
+        workdir.run_json("start", file, "--run-id", "r1")
         key = "main/ask:call#1.1!ask"
-        place.here("watch", "r1", "--until", "human.asked")
-        lines = place.here("show", "r1").stdout.splitlines()
+        workdir.run("watch", "r1", "--until", "human.asked")
+        lines = workdir.run("show", "r1").stdout.splitlines()
         assert lines[2].startswith("definition  titled (flow, ")
         assert lines[-2].endswith(f"callboard.surfaces.cli.main answer r1 '{key}' RESPONSE") or lines[-2].endswith(
             f"callboard answer r1 '{key}' RESPONSE"
         )
         assert lines[-1] == "    ? All right?  (yes or no)"
-        place.told("answer", "r1", key, "yes")
-        place.here("watch", "r1", "--until", "signal.awaited")
-        assert place.here("show", "r1").stdout.splitlines()[-1].endswith(" signal r1 'go on'")
-        place.told("signal", "r1", "go on")
-        place.here("watch", "r1")
-        refused = place.here("signal", "r1", "go on")
+        workdir.run_json("answer", "r1", key, "yes")
+        workdir.run("watch", "r1", "--until", "signal.awaited")
+        assert workdir.run("show", "r1").stdout.splitlines()[-1].endswith(" signal r1 'go on'")
+        workdir.run_json("signal", "r1", "go on")
+        workdir.run("watch", "r1")
+        refused = workdir.run("signal", "r1", "go on")
         assert refused.exit_code == exits.FAILED
         assert "See `callboard show r1`." in refused.stderr
 
 
-def test_arguments_are_checked_before_anything_is_started(place: Place) -> None:
-    file = place.write("titled.json", build_titled())
-    good = place.here("validate", file, "--arguments", '{"limit": 3}')
+def test_arguments_are_checked_before_anything_is_started(workdir: Workdir) -> None:
+    file = workdir.write("titled.json", build_titled())
+    good = workdir.run("validate", file, "--arguments", '{"limit": 3}')
     assert (good.exit_code, good.stdout) == (exits.OK, f"✓ {file} (flow): valid\n")
-    bad = place.told("validate", file, "--arguments", '{"limt": 3}')
+    bad = workdir.run_json("validate", file, "--arguments", '{"limt": 3}')
     [problem] = bad["problems"]
     assert (bad["valid"], problem["code"], problem["severity"]) == (True, "ARGUMENTS", "warning")
     assert "'limt'" in problem["message"]
-    assert place.here("validate", file, "--arguments", "[]").exit_code == exits.USAGE
-    assert place.told("validate", file)["problems"] == []
+    assert workdir.run("validate", file, "--arguments", "[]").exit_code == exits.USAGE
+    assert workdir.run_json("validate", file)["problems"] == []
 
 
-def test_braces_that_do_not_span_a_value_are_reported(place: Place) -> None:
+def test_braces_that_do_not_span_a_value_are_reported(workdir: Workdir) -> None:
     gather = {"action": "Gather", "over": "{{ step.input }", "call": mock(), "next": "done"}
-    file = place.write("half.json", flow({"fan": gather, "done": returned()}))
-    output = json.loads(place.here("validate", file, "--json").stdout)
+    file = workdir.write("half.json", flow({"fan": gather, "done": returned()}))
+    output = json.loads(workdir.run("validate", file, "--json").stdout)
     [problem] = output["problems"]
     assert (output["language"], problem["where"]) == ("flow", "steps.fan.over")
     assert "one pair of braces does not span it" in problem["message"]
 
 
-def test_a_successful_fan_out_is_one_line_and_a_failure_several(performed: Place) -> None:
-    lines = performed.here("show", "r1").stdout.splitlines()
+def test_a_successful_fan_out_is_one_line_and_a_failure_several(performed: Workdir) -> None:
+    lines = performed.run("show", "r1").stdout.splitlines()
     nodes = lines[lines.index("Nodes, latest state:") + 1 :]
     assert any(line.startswith("  ok  main/fan ") for line in nodes)
     assert any(line.startswith("  cancelled  main/work:call/in") for line in nodes)
     assert not any("mw1.onAlways" in line or "main/fan[" in line for line in nodes)
 
 
-def test_a_dispatch_has_one_name_at_its_begin_and_end(place: Place) -> None:
+def test_a_dispatch_has_one_name_at_its_begin_and_end(workdir: Workdir) -> None:
     fan = {"action": "Gather", "over": [1, 2], "call": {"flow": "each"}, "next": "done"}
     document = flow({"fan": fan, "done": returned()}, flows={"each": subflow({"done": returned()})})
-    result = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
+    result = workdir.run("run", workdir.write("fan.json", document), "--data-dir", "temp").stdout
     output = [line.split(" s ", 1)[1].strip() for line in result.splitlines() if "fan [" in line]
     assert sorted(output) == ["▶ fan [0]: each", "▶ fan [1]: each", "✓ fan [0] ok", "✓ fan [1] ok"]
 
 
-def test_the_commands_to_answer_from_another_terminal_are_printed(place: Place) -> None:
-    file = place.write("titled.json", build_titled())
+def test_the_commands_to_answer_from_another_terminal_are_printed(workdir: Workdir) -> None:
+    file = workdir.write("titled.json", build_titled())
     output: list[str] = []
-    with place.process("run", file, "--data-dir", "temp") as process:
+    with workdir.process("run", file, "--data-dir", "temp") as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("In another terminal: "):
@@ -472,6 +476,6 @@ def test_the_commands_to_answer_from_another_terminal_are_printed(place: Place) 
                 words = shlex.split(line)
                 verb = words.index("--data-dir") - 1
                 output.append(words[verb])
-                place.told(*["yes" if word == "RESPONSE" else word for word in words[verb:]])
+                workdir.run_json(*["yes" if word == "RESPONSE" else word for word in words[verb:]])
         process.wait()
     assert (output, process.returncode) == (["answer", "signal"], exits.OK)

@@ -21,8 +21,8 @@ from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.live_tree import LiveTree
 from callboard.surfaces.cli.output import render_text, style
-from tests.support.cli_stage import Place
 from tests.support.forks import callboard
+from tests.support.workdir import Workdir
 
 H = "\x1b]0;title\x07 \x1b[2J \x9b2J \u202eback\u2066 \x7f \x08"
 """Terminal commands: a title, an empty screen, in 7 and in 8 bits; and right-to-left marks."""
@@ -95,35 +95,35 @@ DATA = [
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place(tmp_path_factory.mktemp("hostile"))
-    place.write("hostile.json", WORKFLOW)
-    place.write("flows/hostile_tools.py", TOOLS)
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workdir]:
+    workdir = Workdir(tmp_path_factory.mktemp("hostile"))
+    workdir.write("hostile.json", WORKFLOW)
+    workdir.write("flows/hostile_tools.py", TOOLS)
     for name, content in (("skills.yaml", SKILLS), ("script.json", SCRIPT), ("asks.md", ASKS), ("kept.toml", KEPT)):
-        place.write(name, content)
-    with place.standing():
+        workdir.write(name, content)
+    with workdir.serve_triage():
         for run in ("h-1", "h-2"):
-            place.started("hostile.json", "--script", "script.json", "--run-id", run, "--tag", f"tag={H}")
-            assert place.here("watch", run, "--plain").exit_code == exits.FAILED
-        place.started("asks.md", "--run-id", "asks-1")
-        assert place.here("watch", "asks-1", "--until", "human.asked", "--plain").exit_code == exits.OK
-        place.told("push", "hostile.json")
-        place.told("push", "hostile.json", "--name", f"name {H}", "--by", H)
-        place.told("schedule", "add", f"name {H}", "--cron", "0 9 * * *", "--name", f"at nine {H}")
-        place.write("h.jsonl", place.here("trace", "h-1", "--format", "events").stdout)
-        yield place
+            workdir.start_run("hostile.json", "--script", "script.json", "--run-id", run, "--tag", f"tag={H}")
+            assert workdir.run("watch", run, "--plain").exit_code == exits.FAILED
+        workdir.start_run("asks.md", "--run-id", "asks-1")
+        assert workdir.run("watch", "asks-1", "--until", "human.asked", "--plain").exit_code == exits.OK
+        workdir.run_json("push", "hostile.json")
+        workdir.run_json("push", "hostile.json", "--name", f"name {H}", "--by", H)
+        workdir.run_json("schedule", "add", f"name {H}", "--cron", "0 9 * * *", "--name", f"at nine {H}")
+        workdir.write("h.jsonl", workdir.run("trace", "h-1", "--format", "events").stdout)
+        yield workdir
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: visible(" ".join(words)))
-def test_no_output_contains_terminal_commands(running: Place, words: tuple[str, ...]) -> None:
-    result = running.here(*words, said="n\n")
+def test_no_output_contains_terminal_commands(running: Workdir, words: tuple[str, ...]) -> None:
+    result = running.run(*words, stdin="n\n")
     assert not OBEYED.search(result.stdout + result.stderr)
 
 
 @pytest.mark.parametrize("words", DATA, ids=lambda words: visible(" ".join(words)))
-def test_json_keeps_the_text_in_escaped_form(running: Place, words: tuple[str, ...]) -> None:
+def test_json_keeps_the_text_in_escaped_form(running: Workdir, words: tuple[str, ...]) -> None:
     more = ("--format", "json") if words[0] == "trace" else ()
-    result = running.here(*words, *more, "--json").stdout
+    result = running.run(*words, *more, "--json").stdout
     assert not OBEYED.search(result)
     values = [json.loads(line) for line in result.splitlines()] if words[0] == "watch" else [json.loads(result)]
     if words[0] in ("show", "watch", "replay", "definitions", "trace", "inbox"):
@@ -140,7 +140,7 @@ def find_texts(value: object) -> Iterator[str]:
         yield str(value)
 
 
-def test_the_live_view_contains_no_foreign_terminal_commands(running: Place) -> None:
+def test_the_live_view_contains_no_foreign_terminal_commands(running: Workdir) -> None:
     events = [
         msgspec.json.decode(line, type=Event)
         for line in (running.folder / "h.jsonl").read_text(encoding="utf-8").splitlines()
@@ -185,30 +185,36 @@ def test_control_characters_are_escaped_and_own_colours_kept() -> None:
     assert coloured.count("\x1b") == 2
 
 
-def test_the_source_of_a_definition_is_printed_unchanged(running: Place) -> None:
-    source = running.here("definitions", "hostile", "--source").stdout
+def test_the_source_of_a_definition_is_printed_unchanged(running: Workdir) -> None:
+    source = running.run("definitions", "hostile", "--source").stdout
     assert json.loads(source) == WORKFLOW
     running.write("plain.md", f"# Hi\n\n## STEP 1: Say\n\nSay {H}.\n")
-    created = running.here("convert", "plain.md")
+    created = running.run("convert", "plain.md")
     assert H in "".join(find_texts(json.loads(created.stdout)))
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def run_in_shell(place: Place, *args: str, shell: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run_in_shell(workdir: Workdir, *args: str, shell: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command with the redirections of a shell."""
     words = ["bash", "-c", f'set -o pipefail; "$@" {shell}', "bash", *callboard(*args)]
-    with place.joined(args) if args[0] == "run" else nullcontext():
+    with workdir.join_store(args) if args[0] == "run" else nullcontext():
         return subprocess.run(
-            words, cwd=place.folder, env={**place.env, **env}, capture_output=True, text=True, timeout=110, check=False
+            words,
+            cwd=workdir.folder,
+            env={**workdir.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
         )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("show", "nix", "--json")])
 def test_a_full_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    result = run_in_shell(Place(tmp_path), *words, shell=">/dev/full")
+    result = run_in_shell(Workdir(tmp_path), *words, shell=">/dev/full")
     assert result.returncode == exits.LOST
     assert result.stderr.startswith("error stdout.lost: stdout cannot be written: No space left on device\n")
     assert "Traceback" not in result.stderr
@@ -216,47 +222,47 @@ def test_a_full_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> No
 
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("completion", "bash")])
 def test_a_closed_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    result = run_in_shell(Place(tmp_path), *words, shell=">&-")
+    result = run_in_shell(Workdir(tmp_path), *words, shell=">&-")
     assert result.returncode == exits.LOST
     assert result.stderr.startswith("error stdout.lost: stdout cannot be written: Bad file descriptor\n")
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
 def test_a_run_continues_without_its_stdout_and_reports_the_loss(tmp_path: Path, shell: str) -> None:
-    place = Place(tmp_path)
-    result = run_in_shell(place, "run", *place.one({"text": "done"}), "--run-id", "r-1", shell=shell)
+    workdir = Workdir(tmp_path)
+    result = run_in_shell(workdir, "run", *workdir.write_one({"text": "done"}), "--run-id", "r-1", shell=shell)
     assert result.returncode == exits.LOST
     assert result.stderr.count("error stdout.lost") == 1
-    assert place.told("show", "r-1")["status"] == "completed"
+    assert workdir.run_json("show", "r-1")["status"] == "completed"
 
 
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("schema", "events")])
 def test_a_closed_pipe_ends_a_command_without_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    result = run_in_shell(Place(tmp_path), *words, shell="| :")
+    result = run_in_shell(Workdir(tmp_path), *words, shell="| :")
     assert result.returncode in (exits.OK, exits.FAILED), "the command may end before the pipe is closed"
     assert result.stderr == ""
 
 
 @pytest.mark.parametrize("shell", ["2>/dev/full", "2>&-"])
 def test_a_lost_stderr_changes_no_exit_code(tmp_path: Path, shell: str) -> None:
-    place = Place(tmp_path)
-    assert run_in_shell(place, "config", shell=shell, CALLBOARD_ODD="1").returncode == exits.OK
-    assert run_in_shell(place, "nix", shell=shell).returncode == exits.USAGE
-    assert run_in_shell(place, "show", "nix", shell=shell).returncode == exits.UNUSABLE
+    workdir = Workdir(tmp_path)
+    assert run_in_shell(workdir, "config", shell=shell, CALLBOARD_ODD="1").returncode == exits.OK
+    assert run_in_shell(workdir, "nix", shell=shell).returncode == exits.USAGE
+    assert run_in_shell(workdir, "show", "nix", shell=shell).returncode == exits.UNUSABLE
 
 
 def test_characters_outside_the_encoding_of_stdout_are_escaped(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    file = place.write("one.json", {**WORKFLOW, "nodes": {"a": {"name": "A", "instruction": "Say"}}, "edges": []})
-    result = run_in_shell(place, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
+    workdir = Workdir(tmp_path)
+    file = workdir.write("one.json", {**WORKFLOW, "nodes": {"a": {"name": "A", "instruction": "Say"}}, "edges": []})
+    result = run_in_shell(workdir, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
     assert (result.returncode, result.stdout) == (exits.OK, "\\u2713 one.json (workflow): valid\n")
 
 
 @pytest.mark.parametrize("words", [("show", "caf\udce9"), ("runs", "--where", "run=\udcff"), ("caf\udce9",)])
 def test_arguments_that_are_not_utf_8_are_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
-    result = Place(tmp_path).call(*words)
+    result = Workdir(tmp_path).call(*words)
     assert (result.returncode, result.stdout) == (exits.USAGE, "")
     assert re.search(r"Error: argument \d is not UTF-8: '.*\\x..'", result.stderr)
-    output = Place(tmp_path).call(*words, "--json")
+    output = Workdir(tmp_path).call(*words, "--json")
     assert output.returncode == exits.USAGE
     assert json.loads(output.stdout)["error"]["code"] == "usage.invalid"

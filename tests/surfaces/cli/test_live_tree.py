@@ -20,10 +20,10 @@ from callboard.bus.events import Payload
 from callboard.surfaces.cli import exits, live_tree
 from callboard.surfaces.cli.event_output import Lines
 from callboard.surfaces.cli.live_tree import SPINNER, LiveTree, clock_text
-from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
 from tests.support.forks import callboard
 from tests.support.playbook_cases import doc, steps
+from tests.support.workdir import Workdir
 from tests.surfaces.cli.test_text import BEGIN, events
 
 STARTED = [
@@ -259,13 +259,19 @@ def test_lines_show_why_a_run_is_paused_or_parked(capsys: pytest.CaptureFixture[
 class Terminal:
     """A command on a new terminal, whose output is read continuously."""
 
-    def __init__(self, place: Place, *args: str) -> None:
+    def __init__(self, workdir: Workdir, *args: str) -> None:
         self._ours, theirs = pty.openpty()
-        env = {**place.env, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-        self._server = place.joined(args)
+        env = {**workdir.env, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+        self._server = workdir.join_store(args)
         self._server.__enter__()
         self.process = subprocess.Popen(
-            callboard(*args), cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True
+            callboard(*args),
+            cwd=workdir.folder,
+            env=env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         os.close(theirs)
         self.shown = ""
@@ -299,17 +305,17 @@ class Terminal:
         return self.process.returncode
 
 
-def test_run_and_watch_draw_the_tree_on_a_terminal(place: Place) -> None:
-    file = place.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
-    runs = Terminal(place, "run", file, "--run-id", "r1", "--no-ask")
+def test_run_and_watch_draw_the_tree_on_a_terminal(workdir: Workdir) -> None:
+    file = workdir.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
+    runs = Terminal(workdir, "run", file, "--run-id", "r1", "--no-ask")
     runs.until("? waits for a person: Sure?  (yes or no)")
     runs.until("In another terminal: ")
-    watches = Terminal(place, "watch", "r1")
+    watches = Terminal(workdir, "watch", "r1")
     watches.until("? waits for a person: Sure?  (yes or no)")
     watches.until(" answer r1 'main/a:call#1.1!ask' RESPONSE")
-    plain = Terminal(place, "watch", "r1", "--plain")
+    plain = Terminal(workdir, "watch", "r1", "--plain")
     plain.until("? Sure?  (yes or no)")
-    assert place.here("answer", "r1", "yes").exit_code == exits.OK
+    assert workdir.run("answer", "r1", "yes").exit_code == exits.OK
     assert [terminal.close() for terminal in (runs, watches, plain)] == [exits.OK] * 3
     for terminal in (runs, watches):
         assert "✓ r1  asks" in terminal.shown
@@ -319,27 +325,27 @@ def test_run_and_watch_draw_the_tree_on_a_terminal(place: Place) -> None:
     assert "\x1b[" not in plain.shown
 
 
-def test_a_late_watch_shows_an_answer_from_its_beginning(place: Place) -> None:
-    file = place.write("notes.md", doc(steps("a")))
+def test_a_late_watch_shows_an_answer_from_its_beginning(workdir: Workdir) -> None:
+    file = workdir.write("notes.md", doc(steps("a")))
     turn = {"text": "x", "progress": ["To be, ", "or not"], "delay_ms": 3_600_000}
-    script = place.write("script.json", json.dumps({"turns": {"1": [turn]}}))
-    with place.up():
-        place.told("start", file, "--script", script, "--run-id", "r1")
-        first = Terminal(place, "watch", "r1")
+    script = workdir.write("script.json", json.dumps({"turns": {"1": [turn]}}))
+    with workdir.up():
+        workdir.run_json("start", file, "--script", script, "--run-id", "r1")
+        first = Terminal(workdir, "watch", "r1")
         first.until("To be,")
-        second = Terminal(place, "watch", "r1")
+        second = Terminal(workdir, "watch", "r1")
         second.until("To be,")
-        assert place.here("kill", "r1").exit_code == exits.OK
+        assert workdir.run("kill", "r1").exit_code == exits.OK
         assert [terminal.close() for terminal in (first, second)] == [exits.of_status("cancelled")] * 2
 
 
-def test_an_interrupted_watch_restores_the_screen(place: Place) -> None:
-    file = place.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
-    with place.up():
-        place.told("start", file, "--run-id", "r1")
-        watches = Terminal(place, "watch", "r1")
+def test_an_interrupted_watch_restores_the_screen(workdir: Workdir) -> None:
+    file = workdir.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
+    with workdir.up():
+        workdir.run_json("start", file, "--run-id", "r1")
+        watches = Terminal(workdir, "watch", "r1")
         watches.until("waits for a person")
         watches.process.send_signal(signal.SIGINT)
         assert watches.close() == exits.INTERRUPTED
         assert "\x1b[?25h" in watches.shown
-        assert place.told("show", "r1")["status"] == "waiting:human"
+        assert workdir.run_json("show", "r1")["status"] == "waiting:human"

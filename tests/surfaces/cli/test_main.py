@@ -11,10 +11,10 @@ from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.logs import Level
 from callboard.surfaces.cli import exits, runs, show
 from callboard.surfaces.cli.main import COMMANDS, SECTIONS, cli
-from tests.support.cli_stage import Place
 from tests.support.places import ROOT
+from tests.support.workdir import Workdir
 
-SENTENCES = {name: sentence for section in SECTIONS.values() for name, (_place, sentence) in section.items()}
+SENTENCES = {name: sentence for section in SECTIONS.values() for name, (_workdir, sentence) in section.items()}
 
 
 def command(name: str) -> click.Command:
@@ -75,9 +75,9 @@ def test_the_exit_codes_are_documented() -> None:
 
 
 def test_config_shows_every_setting_with_its_source(tmp_path_factory: pytest.TempPathFactory) -> None:
-    place = Place(tmp_path_factory.mktemp("config"))
-    place.write("callboard.toml", 'tenant = "acme"\nnats_password = "hush-hush"\n')
-    output = place.told("config", "--nats", "nats://user:secret-word@example.org")
+    workdir = Workdir(tmp_path_factory.mktemp("config"))
+    workdir.write("callboard.toml", 'tenant = "acme"\nnats_password = "hush-hush"\n')
+    output = workdir.run_json("config", "--nats", "nats://user:secret-word@example.org")
     assert output["settings"]["tenant"] == {"value": "acme", "source": "callboard.toml"}
     assert output["settings"]["sync"] == {"value": "1s", "source": "CALLBOARD_SYNC"}
     assert output["settings"]["nats_url"] == {"value": "nats://example.org", "source": "--nats-url"}
@@ -85,14 +85,14 @@ def test_config_shows_every_setting_with_its_source(tmp_path_factory: pytest.Tem
     assert [output["settings"][name]["value"] for name in ("otel", "ack_wait_s", "model")] == [False, 30.0, None]
     assert set(output["settings"]) == set(Config.model_fields)
     assert "hush" not in str(output)
-    text = place.here("config").stdout
+    text = workdir.run("config").stdout
     assert [line.split()[0] for line in text.splitlines()] == list(Config.model_fields)
 
 
 def test_a_wrong_configuration_lists_all_problems(tmp_path_factory: pytest.TempPathFactory) -> None:
-    place = Place(tmp_path_factory.mktemp("config"))
-    place.write("callboard.toml", 'partitoins = 3\ntenant = ""\n')
-    result = place.here("runs")
+    workdir = Workdir(tmp_path_factory.mktemp("config"))
+    workdir.write("callboard.toml", 'partitoins = 3\ntenant = ""\n')
+    result = workdir.run("runs")
     assert result.exit_code == exits.USAGE
     assert "partitoins" in result.stderr
     assert "tenant" in result.stderr

@@ -12,8 +12,8 @@ from callboard.languages.kit import kits
 from callboard.languages.registry import parse_definition
 from callboard.service.files.templates import ABOUT, ProjectTemplate, templates
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
 from tests.support.places import ROOT
+from tests.support.workdir import Workdir
 
 TEMPLATES = list(templates())
 DOCUMENTS = [one for one in TEMPLATES if one.is_drawn]
@@ -59,18 +59,20 @@ def test_the_definition_of_a_template_is_in_its_language(template: ProjectTempla
 
 
 @pytest.mark.parametrize("template", CODE, ids=_name)
-def test_the_printed_commands_run_a_template_of_code(place: Place, template: ProjectTemplate) -> None:
-    result = place.typed(f"callboard new 'my code' --template {template.name} --language {template.language}")
+def test_the_printed_commands_run_a_template_of_code(workdir: Workdir, template: ProjectTemplate) -> None:
+    result = workdir.run_line(f"callboard new 'my code' --template {template.name} --language {template.language}")
     assert result.exit_code != exits.OK, "a name has no blanks"
-    result = place.typed(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
+    result = workdir.run_line(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
     assert result.exit_code == exits.OK, result
     commands = [line.strip() for line in result.stdout.splitlines() if line.startswith("  callboard ")]
     validate, rehearse, *others = commands
-    checked = place.typed(validate)
+    checked = workdir.run_line(validate)
     assert checked.stdout.startswith(f"✓ my sub/first/{template.definition}:"), checked
-    ran = place.typed(f"{rehearse} --run-id r1" if "<" not in rehearse else rehearse.replace(" <", " --run-id r1 <"))
+    ran = workdir.run_line(
+        f"{rehearse} --run-id r1" if "<" not in rehearse else rehearse.replace(" <", " --run-id r1 <")
+    )
     assert ran.exit_code == exits.OK, ran
-    assert place.told("show", "r1")["status"] == "completed"
+    assert workdir.run_json("show", "r1")["status"] == "completed"
     assert ("--script" in rehearse) == (template.script is not None)
     assert ("<" in rehearse) == (template.answers is not None)
     run = shlex.split(rehearse)[: -2 if template.script or template.answers else None]
@@ -79,28 +81,28 @@ def test_the_printed_commands_run_a_template_of_code(place: Place, template: Pro
     assert len(others) == len(earnest) + len(template.commands)
 
 
-def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> None:
-    result = place.typed("callboard new job --template nightly")
+def test_the_schedule_of_the_nightly_job_starts_hosted_code(workdir: Workdir) -> None:
+    result = workdir.run_line("callboard new job --template nightly")
     *_, up, add = [line.strip() for line in result.stdout.splitlines() if line.startswith("  callboard ")]
     _program, verb, *args = shlex.split(up)
     assert verb == "up"
-    with place.up(*args):
-        added = place.typed(f"{add} --json")
+    with workdir.up(*args):
+        added = workdir.run_line(f"{add} --json")
         assert added.exit_code == exits.OK, added
         # The same job, due at once.
         soon = add.replace("--cron '0 2 * * *' --timezone Europe/Berlin", "--every 1s")
-        assert place.typed(soon).exit_code == exits.OK
+        assert workdir.run_line(soon).exit_code == exits.OK
         rows: list[dict[str, Any]] = []
         while not rows:
-            rows = place.told("runs", "--status", "completed")
-        assert place.told("show", rows[0]["run"])["output"].startswith("reports/")
+            rows = workdir.run_json("runs", "--status", "completed")
+        assert workdir.run_json("show", rows[0]["run"])["output"].startswith("reports/")
 
 
 @pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
-def test_the_printed_commands_run_a_template(place: Place, template: ProjectTemplate) -> None:
-    result = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
+def test_the_printed_commands_run_a_template(workdir: Workdir, template: ProjectTemplate) -> None:
+    result = workdir.run("new", "sub/my flow's", "--template", template.name, "--language", template.language)
     assert result.exit_code == exits.USAGE, "a name has no blanks"
-    result = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)
+    result = workdir.run("new", "my sub/first", "--template", template.name, "--language", template.language)
     assert result.exit_code == exits.OK, result.output
     commands = [shlex.split(line) for line in result.stdout.splitlines() if " first" in line or "first/" in line]
     words = [
@@ -110,15 +112,15 @@ def test_the_printed_commands_run_a_template(place: Place, template: ProjectTemp
         if verb in command
     ]
     validate, diagram, rehearse, *earnest = words
-    done = place.here(*validate)
+    done = workdir.run(*validate)
     assert done.exit_code == exits.OK
     assert done.stdout == f"✓ my sub/first/{template.definition} ({template.language}): valid\n"
-    assert place.here(*diagram).exit_code == exits.OK
-    assert (place.folder / "my sub" / "first" / "first.svg").read_text(encoding="utf-8").startswith("<svg ")
+    assert workdir.run(*diagram).exit_code == exits.OK
+    assert (workdir.folder / "my sub" / "first" / "first.svg").read_text(encoding="utf-8").startswith("<svg ")
     assert ("<" in rehearse) == (template.answers is not None)
     answers = template.content("mine")[template.answers] if template.answers else None
     command = rehearse[: rehearse.index("<")] if answers else rehearse
-    ran = place.here(*command, said=answers)
+    ran = workdir.run(*command, stdin=answers)
     assert ran.exit_code == exits.OK, ran.output
     assert "■ completed" in ran.output
     assert ("--script" in rehearse) == (template.script is not None)
@@ -128,18 +130,18 @@ def test_the_printed_commands_run_a_template(place: Place, template: ProjectTemp
     )
 
 
-def test_templates_are_listed(place: Place) -> None:
-    output = place.told("new", "--list")
+def test_templates_are_listed(workdir: Workdir) -> None:
+    output = workdir.run_json("new", "--list")
     assert [(one["language"], one["template"]) for one in output] == [(one.language, one.name) for one in TEMPLATES]
-    lines = place.here("new", "--list").stdout.splitlines()
+    lines = workdir.run("new", "--list").stdout.splitlines()
     assert [line.split()[1] for line in lines] == [one.name for one in TEMPLATES]
-    assert list(place.folder.iterdir()) == []
+    assert list(workdir.folder.iterdir()) == []
 
 
-def test_the_default_name_is_that_of_the_template(place: Place) -> None:
-    output = place.told("new")
+def test_the_default_name_is_that_of_the_template(workdir: Workdir) -> None:
+    output = workdir.run_json("new")
     assert output["definition"] == "minimal/workflow.yaml"
-    folder = place.folder / "minimal"
+    folder = workdir.folder / "minimal"
     assert sorted(output["files"]) == sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
     schemas = [file for file in output["files"] if file.startswith(".schemas/")]
     assert schemas == [".schemas/script.json", ".schemas/workflow.json"]
@@ -158,41 +160,41 @@ def test_the_default_name_is_that_of_the_template(place: Place) -> None:
         (["mine", "--template", "quotes"], "mine/flow.json"),
     ],
 )
-def test_an_unambiguous_template_needs_no_language(place: Place, args: list[str], definition: str) -> None:
-    assert place.told("new", *args)["definition"] == definition
+def test_an_unambiguous_template_needs_no_language(workdir: Workdir, args: list[str], definition: str) -> None:
+    assert workdir.run_json("new", *args)["definition"] == definition
 
 
-def test_files_are_overwritten_only_with_force(place: Place) -> None:
-    place.told("new", "mine")
-    file = place.folder / "mine" / "workflow.yaml"
-    kept = place.folder / "mine" / "notes.txt"
+def test_files_are_overwritten_only_with_force(workdir: Workdir) -> None:
+    workdir.run_json("new", "mine")
+    file = workdir.folder / "mine" / "workflow.yaml"
+    kept = workdir.folder / "mine" / "notes.txt"
     file.write_text("mine")
     kept.write_text("mine")
-    (place.folder / "mine" / "input.json").unlink()
-    result = place.here("new", "mine")
+    (workdir.folder / "mine" / "input.json").unlink()
+    result = workdir.run("new", "mine")
     assert result.exit_code == exits.FAILED
     assert "error file.exists" in result.stderr
     assert "--force" in result.stderr
     assert file.read_text() == "mine"
-    assert not (place.folder / "mine" / "input.json").exists(), "all of it or nothing"
-    place.told("new", "mine", "--force")
+    assert not (workdir.folder / "mine" / "input.json").exists(), "all of it or nothing"
+    workdir.run_json("new", "mine", "--force")
     assert file.read_text().startswith("# yaml-language-server: $schema=")
     assert kept.read_text() == "mine"
 
 
-def test_a_file_in_place_of_the_folder_is_kept(place: Place) -> None:
-    place.write("mine", "text")
+def test_a_file_in_place_of_the_folder_is_kept(workdir: Workdir) -> None:
+    workdir.write("mine", "text")
     for force in ([], ["--force"]):
-        result = place.here("new", "mine", *force)
+        result = workdir.run("new", "mine", *force)
         assert result.exit_code == exits.FAILED
         assert "file.exists" in result.stderr
-    assert (place.folder / "mine").read_text() == "text"
+    assert (workdir.folder / "mine").read_text() == "text"
 
 
 @pytest.mark.parametrize("name", ["12", "true", "Null", "1e3", "a.b", "x-1"])
-def test_names_that_look_like_values_stay_names(place: Place, name: str) -> None:
-    place.told("new", name)
-    definition = parse_definition((place.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
+def test_names_that_look_like_values_stay_names(workdir: Workdir, name: str) -> None:
+    workdir.run_json("new", name)
+    definition = parse_definition((workdir.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
     assert not isinstance(definition, list), definition
     assert definition.name == name
 
@@ -208,8 +210,8 @@ def test_names_that_look_like_values_stay_names(place: Place, name: str) -> None
         (["--language", "klingon"], "there are "),
     ],
 )
-def test_invalid_names_and_templates_are_wrong_usage(place: Place, args: list[str], reason: str) -> None:
-    result = place.here("new", *args)
+def test_invalid_names_and_templates_are_wrong_usage(workdir: Workdir, args: list[str], reason: str) -> None:
+    result = workdir.run("new", *args)
     assert result.exit_code == exits.USAGE
     assert reason in result.stderr
-    assert list(place.folder.iterdir()) == []
+    assert list(workdir.folder.iterdir()) == []

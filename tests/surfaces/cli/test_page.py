@@ -15,9 +15,9 @@ from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.files.event_files import NoEventFile, read_runs, store
 from callboard.service.operations.archives import archive_runs
-from tests.support.cli_stage import Place, read_json
 from tests.support.http_application import code_of
 from tests.support.places import TESTS
+from tests.support.workdir import Workdir, read_json
 
 GOLDEN = TESTS / "golden"
 PATIENCE_S = 30.0
@@ -37,7 +37,7 @@ def test_a_file_of_runs_is_served_read_only(tmp_path: Path, kind: str) -> None:
     file = GOLDEN / "incident-triage.jsonl"
     shown = file if kind == "events" else anyio.run(archive_events, file, tmp_path)
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    with Place(tmp_path).process("page", str(shown), "--json") as process:
+    with Workdir(tmp_path).process("page", str(shown), "--json") as process:
         page = httpx2.URL(read_json(process)["url"])
         with httpx2.Client(base_url=page.copy_with(path="/api/default"), timeout=PATIENCE_S, trust_env=False) as client:
             run = f"/runs/{events[0]['run']}"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 SKILLS = """\
 - id: odd
@@ -40,14 +40,14 @@ SCRIPT = {"turns": {"a": [{"tool_calls": [{"tool": "surroundings", "input": {}}]
 
 
 def test_configuration_of_a_start_is_not_an_environment_variable_of_tools(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("skills.yaml", SKILLS)
-    place.write("odd_of_the_test.py", TOOL)
-    place.write("w.yaml", WORKFLOW)
-    script = place.write("script.json", json.dumps(SCRIPT))
-    done = place.here("run", "w.yaml", "--script", script, "--set", "DESK=of the start", "--run-id", "r")
+    workdir = Workdir(tmp_path)
+    workdir.write("skills.yaml", SKILLS)
+    workdir.write("odd_of_the_test.py", TOOL)
+    workdir.write("w.yaml", WORKFLOW)
+    script = workdir.write("script.json", json.dumps(SCRIPT))
+    done = workdir.run("run", "w.yaml", "--script", script, "--set", "DESK=of the start", "--run-id", "r")
     assert done.exit_code == 0, done.stderr
-    trace = place.here("trace", "r", "--format", "events")
+    trace = workdir.run("trace", "r", "--format", "events")
     events = [json.loads(line) for line in trace.stdout.splitlines()]
     (result,) = (event["payload"]["output"] for event in events if event["type"] == "tool.result")
     assert result == {"variable": None, "config": "of the start"}

@@ -7,24 +7,24 @@ import pytest
 
 from callboard.languages.skills.shipped import shipped_ids, shipped_skill
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 VARIABLES = {field.env for name in shipped_ids() for field in shipped_skill(name).config.values() if field.env}
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workdir:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    return Place(tmp_path)
+    return Workdir(tmp_path)
 
 
-def list_skills(place: Place, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    return {one["id"]: one for one in place.told("skills", env=env)["skills"]}
+def list_skills(workdir: Workdir, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    return {one["id"]: one for one in workdir.run_json("skills", env=env)["skills"]}
 
 
-def test_shipped_skills_are_listed_with_their_missing_variables(place: Place) -> None:
-    found = list_skills(place, {"GITHUB_TOKEN": "t", "SENTRY_ORG": "acme", "DD_SITE": ""})
+def test_shipped_skills_are_listed_with_their_missing_variables(workdir: Workdir) -> None:
+    found = list_skills(workdir, {"GITHUB_TOKEN": "t", "SENTRY_ORG": "acme", "DD_SITE": ""})
     assert list(found) == list(shipped_ids())
     assert all(one["origin"] == ["shipped"] for one in found.values())
     lacking = {name: one["missing"] for name, one in found.items() if not one["available"]}
@@ -38,8 +38,8 @@ def test_shipped_skills_are_listed_with_their_missing_variables(place: Place) ->
     assert "github_create_pr" in github["tools"]
 
 
-def test_the_list_for_people(place: Place) -> None:
-    text = place.here("skills", env={"GITHUB_TOKEN": "t", "SLACK_BOT_TOKEN": "t"}).stdout
+def test_the_list_for_people(workdir: Workdir) -> None:
+    text = workdir.run("skills", env={"GITHUB_TOKEN": "t", "SLACK_BOT_TOKEN": "t"}).stdout
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "github git shipped available" in lines
     assert "linear tasks shipped unavailable: LINEAR_API_KEY is not set" in lines
@@ -50,18 +50,18 @@ def test_the_list_for_people(place: Place) -> None:
     assert max(map(len, text.splitlines())) < 160
 
 
-def test_skill_files_of_a_folder_are_found_with_their_origin(place: Place) -> None:
-    place.write("p/.claude/skills/github/SKILL.md", "---\nname: github\n---\nLabel every issue.\n")
-    place.write("p/.gemini/skills/github/SKILL.md", "---\nname: github\n---\nNobody reads this.\n")
-    place.write(
+def test_skill_files_of_a_folder_are_found_with_their_origin(workdir: Workdir) -> None:
+    workdir.write("p/.claude/skills/github/SKILL.md", "---\nname: github\n---\nLabel every issue.\n")
+    workdir.write("p/.gemini/skills/github/SKILL.md", "---\nname: github\n---\nNobody reads this.\n")
+    workdir.write(
         "p/.sweny/skills/house/SKILL.md",
         "---\nname: house\ndescription: Our house style.\nconfig: {HOUSE: {description: d, required: true}}\n"
         "mcp: {command: house-server, args: [-x]}\n---\nBe brief.\n",
     )
-    place.write("p/.agents/skills/bad/SKILL.md", "no front matter")
-    (place.folder / "p/.agents/skills/odd").mkdir()
-    (place.folder / "p/.agents/skills/odd/SKILL.md").write_bytes(b"\xff")
-    listed = place.told("skills", "--folder", "p")
+    workdir.write("p/.agents/skills/bad/SKILL.md", "no front matter")
+    (workdir.folder / "p/.agents/skills/odd").mkdir()
+    (workdir.folder / "p/.agents/skills/odd/SKILL.md").write_bytes(b"\xff")
+    listed = workdir.run_json("skills", "--folder", "p")
     found = {one["id"]: one for one in listed["skills"]}
     assert found["github"]["origin"] == ["shipped", ".claude/skills/github/SKILL.md"]
     assert "github_get_file" in found["github"]["tools"]
@@ -76,31 +76,31 @@ def test_skill_files_of_a_folder_are_found_with_their_origin(place: Place) -> No
         "INVALID_SKILL_FILE",
         "DUPLICATE_SKILL",
     ]
-    result = place.here("skills", "--folder", "p")
+    result = workdir.run("skills", "--folder", "p")
     assert "tools of an MCP server, expertise" in result.stdout
     assert result.stderr.count("warning") == 3
-    assert list_skills(place).keys() == set(shipped_ids())
-    shown = place.here("skills", "house", "--folder", "p").stdout
+    assert list_skills(workdir).keys() == set(shipped_ids())
+    shown = workdir.run("skills", "house", "--folder", "p").stdout
     assert "MCP server: house-server -x" in shown
     assert "Be brief." in shown
 
 
-def test_one_skill_is_shown_with_its_tools_and_their_schemas(place: Place) -> None:
-    text = place.here("skills", "sentry", env={"SENTRY_ORG": "acme"}).stdout
+def test_one_skill_is_shown_with_its_tools_and_their_schemas(workdir: Workdir) -> None:
+    text = workdir.run("skills", "sentry", env={"SENTRY_ORG": "acme"}).stdout
     assert "sentry, observability, unavailable: SENTRY_AUTH_TOKEN is not set (shipped)" in text
     assert "SENTRY_ORG (required, $SENTRY_ORG, set)" in text
     assert "  project* (string) The project's slug" in text
     assert "acme" not in text
-    whole = place.told("skills", "sentry")
+    whole = workdir.run_json("skills", "sentry")
     assert whole["tools"] == [
         tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in shipped_skill("sentry").tools
     ]
     assert (whole["available"], whole["missing"]) == (False, ["SENTRY_AUTH_TOKEN", "SENTRY_ORG"])
 
 
-def test_an_unknown_skill_is_refused(place: Place) -> None:
-    result = place.here("skills", "githbu")
+def test_an_unknown_skill_is_refused(workdir: Workdir) -> None:
+    result = workdir.run("skills", "githbu")
     assert result.exit_code == exits.FAILED
     assert "skill.unknown" in result.stderr
     assert "github" in result.stderr
-    assert place.here("skills", "--folder", "nowhere").exit_code == exits.USAGE
+    assert workdir.run("skills", "--folder", "nowhere").exit_code == exits.USAGE

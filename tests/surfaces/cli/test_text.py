@@ -29,8 +29,8 @@ from callboard.surfaces.cli.output import LINE_CHARS_MAX, WORDS_CHARS_MAX, probl
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import cause_lines, node_line, open_line, summary_text
-from tests.support.cli_stage import plain
 from tests.support.event_logs import known_payload
+from tests.support.workdir import plain
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 FAILURE = Failure("tool.failed", "it broke")

@@ -16,8 +16,8 @@ from callboard.runtime.client.errors import NoServer
 from callboard.runtime.settings.config import load
 from callboard.service.operations.reach import reach
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import INPUT, Place, next_event, shown_url
 from tests.support.flows import call, flow, returned
+from tests.support.workdir import INPUT, Workdir, next_event, shown_url
 
 LONG = {"text": "late", "delay_ms": 600_000}
 """A turn longer than any test waits."""
@@ -57,9 +57,9 @@ def gated() -> str:
 
 
 @contextmanager
-def start_until(place: Place, run: str, *turns: dict[str, Any], until: str) -> Generator[subprocess.Popen[str]]:
+def start_until(workdir: Workdir, run: str, *turns: dict[str, Any], until: str) -> Generator[subprocess.Popen[str]]:
     """Start `callboard run` of one node, and wait for an event type."""
-    with place.process("run", *place.one(*turns), "--run-id", run, "--stream") as process:
+    with workdir.process("run", *workdir.write_one(*turns), "--run-id", run, "--stream") as process:
         next_event(process, until)
         yield process
 
@@ -71,115 +71,117 @@ def wait_for_success(process: subprocess.Popen[str]) -> str:
     return err
 
 
-def test_a_run_beside_up_uses_the_tools_beside_its_definition(place: Place) -> None:
-    file = place.triage()
-    with place.up() as (_process, result):
-        done = place.call("run", file, "--input", INPUT, "--script", "flows/script.json", "--run-id", "mine", "--json")
+def test_a_run_beside_up_uses_the_tools_beside_its_definition(workdir: Workdir) -> None:
+    file = workdir.write_triage()
+    with workdir.up() as (_process, result):
+        done = workdir.call(
+            "run", file, "--input", INPUT, "--script", "flows/script.json", "--run-id", "mine", "--json"
+        )
         assert done.returncode == exits.OK, done.stderr
         assert f"Joined the server at {result['url']}" in done.stderr
         results = json.loads(done.stdout)["results"]
         assert results["gather"]["toolCalls"][0]["output"] == {"hits": 7, "worked_in": "flows"}
-        assert shown_url(place.folder / ".callboard") == result["url"]
+        assert shown_url(workdir.folder / ".callboard") == result["url"]
 
 
-def test_the_worker_of_a_run_allows_scripts_for_itself(place: Place) -> None:
-    file, *script = place.one({"text": "x"})
-    with place.process("up", "--json", env={"CALLBOARD_ALLOW_SCRIPTS": "false"}) as up:
+def test_the_worker_of_a_run_allows_scripts_for_itself(workdir: Workdir) -> None:
+    file, *script = workdir.write_one({"text": "x"})
+    with workdir.process("up", "--json", env={"CALLBOARD_ALLOW_SCRIPTS": "false"}) as up:
         assert up.stdout is not None
         assert up.stdout.readline()
-        assert place.call("start", file, *script).returncode == exits.FAILED
-        assert place.call("run", file, *script, "--json").returncode == exits.OK
+        assert workdir.call("start", file, *script).returncode == exits.FAILED
+        assert workdir.call("run", file, *script, "--json").returncode == exits.OK
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_second_run_takes_over_the_server_of_the_first(place: Place, killed: bool) -> None:
-    place.write("flows/tools_of_the_test.py", TOOLS)
-    gated = place.write("flows/gated.json", GATED)
+def test_a_second_run_takes_over_the_server_of_the_first(workdir: Workdir, killed: bool) -> None:
+    workdir.write("flows/tools_of_the_test.py", TOOLS)
+    gated = workdir.write("flows/gated.json", GATED)
     with (
-        start_until(place, "first", LONG, until="model.call") as first,
-        place.process("run", gated, "--run-id", "second", "--stream") as second,
+        start_until(workdir, "first", LONG, until="model.call") as first,
+        workdir.process("run", gated, "--run-id", "second", "--stream") as second,
     ):
-        url = shown_url(place.folder / ".callboard")
+        url = shown_url(workdir.folder / ".callboard")
         next_event(second, "tool.call")
         if killed:
             first.kill()
         else:
-            assert place.here("cancel", "first").exit_code == exits.OK
+            assert workdir.run("cancel", "first").exit_code == exits.OK
         first.communicate(timeout=60)
         # A verdict means that the server runs again.
-        assert place.call("run", *place.one({"text": "x"}), "--run-id", "third").returncode == exits.OK
-        place.write("flows/gate", "")
+        assert workdir.call("run", *workdir.write_one({"text": "x"}), "--run-id", "third").returncode == exits.OK
+        workdir.write("flows/gate", "")
         err = wait_for_success(second)
     assert f"Joined the server at {url}" in err
     assert "this command runs it now" in err
     assert "warning" not in err
-    types = [event["type"] for event in place.events("second")]
+    types = [event["type"] for event in workdir.events("second")]
     # The second run lost nothing and repeated nothing.
     assert (types.count("tool.call"), types.count("run.claimed")) == (1, 1)
-    assert {row["run"]: row["status"] for row in place.told("runs")} == {
+    assert {row["run"]: row["status"] for row in workdir.run_json("runs")} == {
         "first": "running" if killed else "cancelled",
         "second": "completed",
         "third": "completed",
     }
 
 
-def test_a_waiting_run_blocks_no_other_command(place: Place) -> None:
-    place.write("flows/tools_of_the_test.py", TOOLS)
-    file = place.write("flows/asking.json", ASKING)
+def test_a_waiting_run_blocks_no_other_command(workdir: Workdir) -> None:
+    workdir.write("flows/tools_of_the_test.py", TOOLS)
+    file = workdir.write("flows/asking.json", ASKING)
     no_linger = {"CALLBOARD_PARK_LINGER_S": "0"}
-    with place.process("run", file, "--run-id", "asks", "--stream", env=no_linger) as asks:
+    with workdir.process("run", file, "--run-id", "asks", "--stream", env=no_linger) as asks:
         next_event(asks, "run.parked")
-        assert place.call("run", *place.one({"text": "x"}), "--json").returncode == exits.OK
+        assert workdir.call("run", *workdir.write_one({"text": "x"}), "--json").returncode == exits.OK
         # `callboard up` accepts the answer, and leaves the run to the worker with its tools.
-        with place.up() as (_process, result):
-            assert result["url"] == shown_url(place.folder / ".callboard")
-            assert place.here("answer", "asks", "this one").exit_code == exits.OK
+        with workdir.up() as (_process, result):
+            assert result["url"] == shown_url(workdir.folder / ".callboard")
+            assert workdir.run("answer", "asks", "this one").exit_code == exits.OK
             end = next_event(asks, "run.end")
             assert (end["payload"]["status"], end["payload"]["output"]) == ("completed", "flows")
             wait_for_success(asks)
             # `callboard up` has taken over the server.
-            assert place.here("start", *place.one({"text": "x"}), "--run-id", "later").exit_code == exits.OK
-            assert place.here("watch", "later").exit_code == exits.OK
-            assert shown_url(place.folder / ".callboard") == result["url"]
-    claims = {event["payload"]["worker"] for event in place.events("asks") if event["type"] == "run.claimed"}
+            assert workdir.run("start", *workdir.write_one({"text": "x"}), "--run-id", "later").exit_code == exits.OK
+            assert workdir.run("watch", "later").exit_code == exits.OK
+            assert shown_url(workdir.folder / ".callboard") == result["url"]
+    claims = {event["payload"]["worker"] for event in workdir.events("asks") if event["type"] == "run.claimed"}
     assert len(claims) == 1
 
 
-def test_another_worker_continues_runs_of_an_ended_command(place: Place) -> None:
-    with start_until(place, "first", LONG, until="model.call") as first:
-        assert place.here("start", *place.one(LONG), "--run-id", "other").exit_code == exits.OK
-        with place.up() as (up, _said):
-            assert place.here("cancel", "first").exit_code == exits.OK
+def test_another_worker_continues_runs_of_an_ended_command(workdir: Workdir) -> None:
+    with start_until(workdir, "first", LONG, until="model.call") as first:
+        assert workdir.run("start", *workdir.write_one(LONG), "--run-id", "other").exit_code == exits.OK
+        with workdir.up() as (up, _said):
+            assert workdir.run("cancel", "first").exit_code == exits.OK
             first.communicate(timeout=60)
             assert up.stderr is not None
             assert next(line for line in up.stderr if "this command runs it now" in line)
-            with place.process("watch", "other", "--json") as watch:
+            with workdir.process("watch", "other", "--json") as watch:
                 claims = [next_event(watch, "run.claimed")["payload"]["worker"] for _ in range(2)]
             assert len(set(claims)) == 2
-            assert place.here("cancel", "other").exit_code == exits.OK
-            assert place.here("watch", "other").exit_code == exits.CANCELLED
+            assert workdir.run("cancel", "other").exit_code == exits.OK
+            assert workdir.run("watch", "other").exit_code == exits.CANCELLED
             up.send_signal(signal.SIGTERM)
             up.communicate(timeout=60)
             assert up.returncode == exits.OK
 
 
-def test_commands_that_start_together_share_one_server(place: Place) -> None:
-    args = place.one({"text": "x", "delay_ms": 500})
+def test_commands_that_start_together_share_one_server(workdir: Workdir) -> None:
+    args = workdir.write_one({"text": "x", "delay_ms": 500})
     with (
-        place.process("run", *args, "--run-id", "one", "--json") as one,
-        place.process("run", *args, "--run-id", "two", "--json") as two,
-        place.process("run", *args, "--run-id", "three", "--json") as three,
+        workdir.process("run", *args, "--run-id", "one", "--json") as one,
+        workdir.process("run", *args, "--run-id", "two", "--json") as two,
+        workdir.process("run", *args, "--run-id", "three", "--json") as three,
     ):
         result = [wait_for_success(process) for process in (one, two, three)]
     assert 1 <= sum("Joined the server" in err for err in result) <= 2
-    assert {row["run"] for row in place.told("runs", "--status", "completed")} == {"one", "two", "three"}
+    assert {row["run"] for row in workdir.run_json("runs", "--status", "completed")} == {"one", "two", "three"}
 
 
-async def test_a_command_waits_for_a_server_that_is_taken_over(place: Place) -> None:
+async def test_a_command_waits_for_a_server_that_is_taken_over(workdir: Workdir) -> None:
     """A command on standby needs a moment to notice that the server has ended; others wait for it."""
-    async with EmbeddedServer(place.folder / ".callboard", sync="1s") as server:
+    async with EmbeddedServer(workdir.folder / ".callboard", sync="1s") as server:
         url = server.url
-    config = load({"data_dir": place.folder / ".callboard"}, env={})
+    config = load({"data_dir": workdir.folder / ".callboard"}, env={})
     found, seen = list[str | None](), anyio.Event()
 
     async def look() -> None:

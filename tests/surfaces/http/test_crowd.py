@@ -19,9 +19,9 @@ from callboard.surfaces.http import app as module
 from callboard.surfaces.http import http_server, live, rings
 from callboard.surfaces.http.address import listening, url_of
 from tests.e2e.test_child_processes import read_log_entry
-from tests.support.cli_stage import Place
 from tests.support.flows import flow, returned
 from tests.support.http_application import PATIENCE_S, code_of, served
+from tests.support.workdir import Workdir
 
 READER_BYTES_MAX = 128 * 1024
 """The memory of a follower: its connection at both ends, and the tasks that serve it."""
@@ -152,8 +152,8 @@ async def test_a_slow_reader_misses_nothing_and_a_stuck_one_is_disconnected(
 class KillableUp:
     """`callboard up` whose HTTP address stays the same when processes die."""
 
-    def __init__(self, place: Place, stack: ExitStack) -> None:
-        self._place, self._stack = place, stack
+    def __init__(self, workdir: Workdir, stack: ExitStack) -> None:
+        self._workdir, self._stack = workdir, stack
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._listen = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{self._listen}/api/default"
@@ -161,7 +161,7 @@ class KillableUp:
 
     def _up(self) -> None:
         env = {"CALLBOARD_HTTP_LISTEN": self._listen, "CALLBOARD_HTTP_TOKEN": TOKEN, "CALLBOARD_LOG_FORMAT": "json"}
-        self._process = self._stack.enter_context(self._place.process("up", "--json", env=env))
+        self._process = self._stack.enter_context(self._workdir.process("up", "--json", env=env))
         self._serving = int(read_log_entry(self._process, "child process was started")["pid"])
 
     def kill_http(self) -> None:
@@ -178,7 +178,7 @@ class KillableUp:
 async def test_starts_and_followed_events_survive_the_death_of_servers(tmp_path: Path) -> None:
     wanted = {f"r{number}" for number in range(STARTS)}
     with ExitStack() as stack:
-        up = await to_thread.run_sync(KillableUp, Place(tmp_path), stack)
+        up = await to_thread.run_sync(KillableUp, Workdir(tmp_path), stack)
         kills = {STARTS // 4: up.kill_http, STARTS // 2: up.kill_all}
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with httpx2.AsyncClient(base_url=up.url, headers=headers, timeout=PATIENCE_S, trust_env=False) as client:

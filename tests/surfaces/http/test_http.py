@@ -19,9 +19,9 @@ from callboard.surfaces.http import live
 from callboard.surfaces.http.address import AddressUnusable, check_address, listening
 from callboard.surfaces.http.openapi import document
 from callboard.surfaces.http.routes import ROUTES
-from tests.support.cli_stage import Place, read_json
 from tests.support.flows import flow, returned
 from tests.support.http_application import PATIENCE_S, code_of, perform, served
+from tests.support.workdir import Workdir, read_json
 from tests.support.workflows import document as workflow
 
 STARTS = 200
@@ -421,8 +421,8 @@ async def test_answers_conform_to_the_document(client: httpx2.AsyncClient) -> No
 
 
 def test_http_serves_beside_up_until_it_is_terminated(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    with place.up(), place.process("http", "--json", "--listen", "127.0.0.1:0") as process:
+    workdir = Workdir(tmp_path)
+    with workdir.up(), workdir.process("http", "--json", "--listen", "127.0.0.1:0") as process:
         url = read_json(process)["url"]
         assert url.endswith("/api/default")
         assert httpx2.get(f"{url}/runs", trust_env=False).json() == {"runs": [], "more": False, "sequence": 0}

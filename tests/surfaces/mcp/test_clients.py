@@ -17,23 +17,23 @@ from callboard.projections.lists.questions import Option, Question
 from callboard.runtime.client.errors import RequestRefused
 from callboard.surfaces.mcp.caller import form_of, response_of
 from callboard.surfaces.mcp.results import error_members, in_members
-from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, Place
 from tests.support.flows import call, flow, returned
-from tests.support.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
+from tests.support.mcp_command import QUICK, SLOW, answer, client_of, refusal, serve_mcp
+from tests.support.workdir import INPUT, ONE_NODE, SCRIPT, Workdir
 
 ASKED = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "Which?", "options": ["a", "b"]}}
 ASKS = json.dumps(flow({"ask": call(ASKED), "done": returned()}))
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, str]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Workdir, str]]:
     files = (("tools/none_of_the_test.py", ""), ("flows/token", "s3cret"), ("flows/token.yaml", "token: s3cret"))
-    with serving(tmp_path_factory.mktemp("mcp"), *files) as found:
+    with serve_mcp(tmp_path_factory.mktemp("mcp"), *files) as found:
         yield found
 
 
 @pytest.fixture
-async def client(served: tuple[Place, str]) -> AsyncGenerator[Client]:
+async def client(served: tuple[Workdir, str]) -> AsyncGenerator[Client]:
     async with client_of(served, client_info=Implementation(name="ada's client", version="1")) as found:
         yield found
 
@@ -116,7 +116,7 @@ async def test_a_prompt_starts_a_workflow(client: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_question_is_elicited_from_the_person_at_the_client(mode: Any, served: tuple[Place, str]) -> None:
+async def test_a_question_is_elicited_from_the_person_at_the_client(mode: Any, served: tuple[Workdir, str]) -> None:
     heard: list[tuple[str, Any]] = []
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -135,7 +135,7 @@ async def test_a_question_is_elicited_from_the_person_at_the_client(mode: Any, s
     assert heard == [("Which?", ["a", "b"])]
 
 
-async def test_a_call_of_a_tool_is_approved_at_the_client_with_other_arguments(served: tuple[Place, str]) -> None:
+async def test_a_call_of_a_tool_is_approved_at_the_client_with_other_arguments(served: tuple[Workdir, str]) -> None:
     heard: list[Any] = []
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -167,7 +167,7 @@ async def test_a_foreign_request_state_is_refused(client: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_declined_question_is_not_asked_again_and_stays_open(mode: Any, served: tuple[Place, str]) -> None:
+async def test_a_declined_question_is_not_asked_again_and_stays_open(mode: Any, served: tuple[Workdir, str]) -> None:
     heard: list[str] = []
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -237,7 +237,7 @@ def test_a_question_that_no_form_can_ask_has_no_form(schema: Any) -> None:
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_is_a_task_if_the_client_supports_tasks(served: tuple[Place, str]) -> None:
+async def test_a_run_is_a_task_if_the_client_supports_tasks(served: tuple[Workdir, str]) -> None:
     async with client_of(served, extensions=[TaskExtension()]) as client:
         arguments = {"file": "triage.yaml", "input": json.loads(INPUT), "script": SCRIPT, "wait_s": 60}
         result = await client.call_tool("start_workflow", {**arguments, "run_id": "task-1"})
@@ -249,7 +249,7 @@ async def test_a_run_is_a_task_if_the_client_supports_tasks(served: tuple[Place,
             await send_task_request(client, "tasks/get", "nobody")
 
 
-async def test_a_task_is_answered_or_cancelled(served: tuple[Place, str]) -> None:
+async def test_a_task_is_answered_or_cancelled(served: tuple[Workdir, str]) -> None:
     async def person(_context: Any, _params: ElicitRequestParams) -> ElicitResult:
         raise AssertionError("the task asks, not the call")
 
@@ -271,7 +271,7 @@ async def test_a_task_is_answered_or_cancelled(served: tuple[Place, str]) -> Non
         assert (await send_task_request(client, "tasks/get", "task-3"))["status"] == "cancelled"
 
 
-async def test_an_older_protocol_has_no_tasks(served: tuple[Place, str]) -> None:
+async def test_an_older_protocol_has_no_tasks(served: tuple[Workdir, str]) -> None:
     async with client_of(served, mode="legacy") as client:
         with pytest.raises(MCPError, match="Method not found"):
             await send_task_request(client, "tasks/get", "task-1")

@@ -6,8 +6,8 @@ from typing import Any
 from anyio import to_thread
 from mcp import Client
 
-from tests.support.cli_stage import ONE_NODE, Place
-from tests.support.mcp_stage import QUICK, answer, client_of, serving
+from tests.support.mcp_command import QUICK, answer, client_of, serve_mcp
+from tests.support.workdir import ONE_NODE, Workdir
 
 COMMANDS = (("trace", "one"), ("show", "one"), ("watch", "one"), ("replay", "one"), ("diff", "one", "two"))
 
@@ -25,20 +25,20 @@ async def read(client: Client) -> dict[str, Any]:
     return found
 
 
-def command_outputs(place: Place) -> dict[tuple[str, ...], tuple[int, str]]:
-    results = {command: place.here(*command) for command in COMMANDS}
+def command_outputs(workdir: Workdir) -> dict[tuple[str, ...], tuple[int, str]]:
+    results = {command: workdir.run(*command) for command in COMMANDS}
     return {command: (result.exit_code, result.output) for command, result in results.items()}
 
 
 async def test_tools_and_commands_read_a_cold_run_as_before(tmp_path: Path) -> None:
-    with serving(tmp_path, ("callboard.toml", "[cold]\nkeep = 0\n"), ("tools/none.py", "")) as (place, url):
-        async with client_of((place, url)) as client:
+    with serve_mcp(tmp_path, ("callboard.toml", "[cold]\nkeep = 0\n"), ("tools/none.py", "")) as (workdir, url):
+        async with client_of((workdir, url)) as client:
             for run in ("one", "two"):
                 await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, run_id=run, wait_s=60)
             hot = await read(client)
             assert {"get_run", "watch_run", "list_questions", "callboard://runs/one/trace"} <= set(hot)
-            outputs = await to_thread.run_sync(command_outputs, place)
+            outputs = await to_thread.run_sync(command_outputs, workdir)
             assert [code for code, _text in outputs.values()] == [0] * len(COMMANDS), outputs
-            assert await to_thread.run_sync(place.told, "cool") == [{"tenant": "default", "runs": ["one", "two"]}]
+            assert await to_thread.run_sync(workdir.run_json, "cool") == [{"tenant": "default", "runs": ["one", "two"]}]
             assert await read(client) == hot
-            assert await to_thread.run_sync(command_outputs, place) == outputs
+            assert await to_thread.run_sync(command_outputs, workdir) == outputs

@@ -27,13 +27,13 @@ from callboard.surfaces.http.address import AddressUnusable, check_address
 from callboard.surfaces.mcp.arguments import WatchRun
 from callboard.surfaces.mcp.library import DEPTH_MAX, library
 from callboard.surfaces.mcp.stdio import LINE_BYTES_MAX
-from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place, read_json
 from tests.support.flows import call, flow, returned
 from tests.support.forks import callboard
 from tests.support.graphs import graph, node
 from tests.support.http_application import code_of
 from tests.support.identity import ISSUER, Provider
-from tests.support.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
+from tests.support.mcp_command import QUICK, SLOW, answer, client_of, refusal, serve_mcp
+from tests.support.workdir import INPUT, ONE_NODE, SCRIPT, TRIAGE, Workdir, read_json
 
 TOOLS = [
     "list_workflows",
@@ -70,15 +70,15 @@ BROKEN = "id: broken\nname: B\nentry: b\nnodes:\n  a: {name: A, instruction: Go.
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, str]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Workdir, str]]:
     """A server over HTTP with an embedded server and a worker; its folder and its address."""
     files = (("flows/broken.yaml", BROKEN), ("flows/priced.json", PRICED), ("tools/prices_of_the_test.py", PRICES))
-    with serving(tmp_path_factory.mktemp("mcp"), *files) as found:
+    with serve_mcp(tmp_path_factory.mktemp("mcp"), *files) as found:
         yield found
 
 
 @pytest.fixture
-async def client(served: tuple[Place, str]) -> AsyncGenerator[Client]:
+async def client(served: tuple[Workdir, str]) -> AsyncGenerator[Client]:
     async with client_of(served) as found:
         yield found
 
@@ -121,7 +121,9 @@ async def test_a_flow_is_listed_with_its_arguments_and_finds_its_tools(client: C
     assert (run["status"], run["output"]) == ("completed", "at most 7.0")
 
 
-async def test_a_registered_definition_is_listed_and_started_by_name(client: Client, served: tuple[Place, str]) -> None:
+async def test_a_registered_definition_is_listed_and_started_by_name(
+    client: Client, served: tuple[Workdir, str]
+) -> None:
     from callboard.runtime.client.connection import open_connection
     from callboard.runtime.settings.config import Config
 
@@ -263,19 +265,19 @@ async def test_runs_are_listed(client: Client) -> None:
 # -- hostile input ----------------------------------------------------------------------------------------------------
 
 
-async def test_files_outside_of_the_folders_are_not_read(client: Client, served: tuple[Place, str]) -> None:
-    place, _url = served
-    place.write("secret.md", "the secret")
-    place.write("flows/thief.yaml", ONE_NODE.replace("Say something.", "../secret.md"))
-    (place.folder / "flows" / "linked.yaml").symlink_to(place.folder / "one.yaml")
-    place.write("one.yaml", ONE_NODE)
+async def test_files_outside_of_the_folders_are_not_read(client: Client, served: tuple[Workdir, str]) -> None:
+    workdir, _url = served
+    workdir.write("secret.md", "the secret")
+    workdir.write("flows/thief.yaml", ONE_NODE.replace("Say something.", "../secret.md"))
+    (workdir.folder / "flows" / "linked.yaml").symlink_to(workdir.folder / "one.yaml")
+    workdir.write("one.yaml", ONE_NODE)
     kidnapped = {"provider": "mwl:provider.call/callboard/definition/v1", "with": {"file": "../one.yaml"}}
-    place.write("flows/kidnapper.json", flow({"go": call(kidnapped), "done": returned()}))
+    workdir.write("flows/kidnapper.json", flow({"go": call(kidnapped), "done": returned()}))
     inside = {**kidnapped, "with": {"file": "thief.yaml"}}
-    place.write("flows/accomplice.json", flow({"go": call(inside), "done": returned()}))
+    workdir.write("flows/accomplice.json", flow({"go": call(inside), "done": returned()}))
     outside = [
         "../one.yaml",
-        str(place.folder / "one.yaml"),
+        str(workdir.folder / "one.yaml"),
         "/etc/passwd",
         "linked.yaml",
         "no.yaml",
@@ -295,7 +297,7 @@ async def test_files_outside_of_the_folders_are_not_read(client: Client, served:
         assert (await refusal(client, "list_workflows", folder=".."))["code"] == "mcp.folder_unknown"
     finally:
         for name in ("thief.yaml", "linked.yaml", "kidnapper.json", "accomplice.json"):
-            (place.folder / "flows" / name).unlink()
+            (workdir.folder / "flows" / name).unlink()
 
 
 @pytest.mark.parametrize(
@@ -339,7 +341,7 @@ async def test_an_unknown_tool_is_refused(client: Client) -> None:
     assert (await refusal(client, "rm_rf"))["code"] == "mcp.tool_unknown"
 
 
-async def test_concurrent_clients_have_their_own_results(served: tuple[Place, str]) -> None:
+async def test_concurrent_clients_have_their_own_results(served: tuple[Workdir, str]) -> None:
     outputs: dict[str, str] = {}
 
     async def one(number: int) -> None:
@@ -357,7 +359,7 @@ async def test_concurrent_clients_have_their_own_results(served: tuple[Place, st
 # -- HTTP -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_foreign_host_or_origin_is_refused(served: tuple[Place, str]) -> None:
+async def test_a_foreign_host_or_origin_is_refused(served: tuple[Workdir, str]) -> None:
     """As a browser sends it after DNS rebinding."""
     async with httpx2.AsyncClient() as http:
         for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
@@ -395,17 +397,17 @@ def identity_provider() -> Generator[tuple[str, Provider]]:
 
 
 @contextmanager
-def open_guarded_server(place: Place) -> Generator[tuple[str, Provider]]:
+def open_guarded_server(workdir: Workdir) -> Generator[tuple[str, Provider]]:
     """A server that accepts the token s3cret and tokens of a provider; its address."""
     with identity_provider() as (keys, provider):
         oidc = {"issuer": ISSUER, "audience": "callboard", "jwks_url": keys, "roles_claim": "groups"}
         env = {"CALLBOARD_MCP_TOKEN": "s3cret", "CALLBOARD_OIDC": json.dumps(oidc)}
-        with place.process("mcp", "--http", "127.0.0.1:0", "--json", env=env) as process:
+        with workdir.process("mcp", "--http", "127.0.0.1:0", "--json", env=env) as process:
             yield read_json(process)["url"], provider
 
 
 async def test_a_server_with_a_token_refuses_other_callers(tmp_path: Path) -> None:
-    with open_guarded_server(Place(tmp_path)) as (url, provider):
+    with open_guarded_server(Workdir(tmp_path)) as (url, provider):
         metadata = url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
         async with httpx2.AsyncClient() as http:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
@@ -453,7 +455,7 @@ async def test_a_caller_without_the_scope_is_not_asked_and_cannot_answer(tmp_pat
         heard.append(params.message)
         return ElicitResult(action="accept", content={"response": "b"})
 
-    with open_guarded_server(Place(tmp_path)) as (url, provider):
+    with open_guarded_server(Workdir(tmp_path)) as (url, provider):
         async with connect_client(url, "s3cret") as operator:
             await answer(operator, "start_workflow", source=ASKS, run_id="asks")
             page = await answer(operator, "watch_run", run_id="asks", types=["human.asked"], wait_s=60, detail="full")
@@ -505,45 +507,45 @@ async def connect_client(url: str, token: str, **more: Any) -> AsyncGenerator[Cl
 
 @pytest.mark.parametrize("address", ["8722", "host:", ":1", "localhost:99999", "localhost:x"])
 def test_an_invalid_address_is_wrong_usage(address: str, tmp_path: Path) -> None:
-    assert Place(tmp_path).here("mcp", "--http", address).exit_code == 2
+    assert Workdir(tmp_path).run("mcp", "--http", address).exit_code == 2
 
 
 # -- stdio ------------------------------------------------------------------------------------------------------------
 
 
-def stdio_parameters(place: Place, *args: str) -> StdioServerParameters:
+def stdio_parameters(workdir: Workdir, *args: str) -> StdioServerParameters:
     command, *rest = callboard("mcp", *args)
-    return StdioServerParameters(command=command, args=rest, cwd=place.folder, env=place.env)
+    return StdioServerParameters(command=command, args=rest, cwd=workdir.folder, env=workdir.env)
 
 
-async def show_run(place: Place, run_id: str) -> dict[str, Any]:
+async def show_run(workdir: Workdir, run_id: str) -> dict[str, Any]:
     """The output of `callboard show` for a run."""
-    result = await to_thread.run_sync(place.call, "show", run_id, "--json")
+    result = await to_thread.run_sync(workdir.call, "show", run_id, "--json")
     return json.loads(result.stdout)
 
 
 @pytest.mark.usefixtures("own_servers")
 async def test_stdio_starts_its_own_server_and_stops_it(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.write("one.yaml", ONE_NODE)
+    workdir = Workdir(tmp_path)
+    workdir.write("one.yaml", ONE_NODE)
     # The default stderr is that of the import, which pytest has closed in a lane.
-    async with Client(stdio_client(stdio_parameters(place), sys.stderr)) as client:
+    async with Client(stdio_client(stdio_parameters(workdir), sys.stderr)) as client:
         assert [one["file"] for one in (await answer(client, "list_workflows"))["workflows"]] == ["one.yaml"]
         run = await answer(client, "start_workflow", file="one.yaml", script=QUICK, wait_s=60)
         assert run["output"] == {"summary": "ok"}
         assert running_url(tmp_path / ".callboard")
     assert running_url(tmp_path / ".callboard") is None
-    assert (await show_run(place, run["run_id"]))["status"] == "completed"
+    assert (await show_run(workdir, run["run_id"]))["status"] == "completed"
 
 
 async def test_stdio_joins_a_running_server(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    with place.up():
+    workdir = Workdir(tmp_path)
+    with workdir.up():
         url = running_url(tmp_path / ".callboard")
-        async with Client(stdio_client(stdio_parameters(place), sys.stderr)) as client:
+        async with Client(stdio_client(stdio_parameters(workdir), sys.stderr)) as client:
             run = await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, wait_s=60)
         assert running_url(tmp_path / ".callboard") == url
-        assert (await show_run(place, run["run_id"]))["output"] == {"summary": "ok"}
+        assert (await show_run(workdir, run["run_id"]))["output"] == {"summary": "ok"}
 
 
 def request(number: int, method: str, **params: Any) -> bytes:
@@ -574,7 +576,7 @@ def test_garbage_over_stdio_does_not_end_the_conversation(tmp_path: Path) -> Non
     with subprocess.Popen(
         callboard("mcp", "--json"),
         cwd=tmp_path,
-        env=Place(tmp_path).env,
+        env=Workdir(tmp_path).env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -599,7 +601,13 @@ def test_garbage_over_stdio_does_not_end_the_conversation(tmp_path: Path) -> Non
 def test_a_message_without_end_ends_the_conversation(tmp_path: Path) -> None:
     talk = INITIALIZE + b"x" * (LINE_BYTES_MAX + 100_000)
     result = subprocess.run(
-        callboard("mcp"), cwd=tmp_path, env=Place(tmp_path).env, input=talk, capture_output=True, timeout=60, check=True
+        callboard("mcp"),
+        cwd=tmp_path,
+        env=Workdir(tmp_path).env,
+        input=talk,
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [1]
 
@@ -607,7 +615,7 @@ def test_a_message_without_end_ends_the_conversation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_while_it_waits_for_input(number: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
-        callboard("mcp"), cwd=tmp_path, env=Place(tmp_path).env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        callboard("mcp"), cwd=tmp_path, env=Workdir(tmp_path).env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -621,7 +629,7 @@ def test_a_signal_ends_the_server_while_it_waits_for_input(number: signal.Signal
 
 
 def test_an_error_at_the_start_is_printed_on_stderr(tmp_path: Path) -> None:
-    result = Place(tmp_path).call("mcp", "--json", "--config", "nowhere.toml")
+    result = Workdir(tmp_path).call("mcp", "--json", "--config", "nowhere.toml")
     assert (result.returncode, result.stdout) == (2, "")
     assert "config.invalid" in result.stderr
 
@@ -631,9 +639,9 @@ def test_an_error_at_the_start_is_printed_on_stderr(tmp_path: Path) -> None:
 
 def test_the_library_is_bounded_and_skips_hidden_files(tmp_path: Path) -> None:
     deep = "/".join(["d"] * DEPTH_MAX)
-    place = Place(tmp_path)
+    workdir = Workdir(tmp_path)
     for name in ("a.yaml", f"{deep}/b.yaml", f"{deep}/d/c.yaml", ".git/x.yaml", "node_modules/y.yaml", "z.txt"):
-        place.write(name, ONE_NODE)
+        workdir.write(name, ONE_NODE)
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "loop").symlink_to(tmp_path)
     found, more = library([tmp_path, tmp_path / "d"]).workflows(None)

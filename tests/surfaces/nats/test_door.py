@@ -20,33 +20,33 @@ from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
-from tests.support.cli_stage import ONE_NODE, Place
+from tests.support.workdir import ONE_NODE, Workdir
 
 SECRET = "nobody else's"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workdir(tmp_path: Path) -> Workdir:
+    return Workdir(tmp_path)
 
 
 @asynccontextmanager
-async def open_deployment(place: Place) -> AsyncGenerator[str]:
+async def open_deployment(workdir: Workdir) -> AsyncGenerator[str]:
     """A server with the accounts of two tenants, and a worker; yields its URL."""
     for tenant in ("ada", "bob"):
-        assert place.here("tenant", "add", tenant).exit_code == exits.OK
-    async with nats_server(place.folder, 'include "accounts.conf"') as url:
-        seed = (place.folder / "callboard.nk").read_text().strip()
+        assert workdir.run("tenant", "add", tenant).exit_code == exits.OK
+    async with nats_server(workdir.folder, 'include "accounts.conf"') as url:
+        seed = (workdir.folder / "callboard.nk").read_text().strip()
         config = load({"nats_url": url, "nats_nkey_seed": seed, "allow_scripts": True}, env={})
         async with open_connection(config) as connection, open_worker(connection, {}), open_service(connection):
             yield url
 
 
 @asynccontextmanager
-async def connect_user(place: Place, url: str, tenant: str) -> AsyncGenerator[Client]:
+async def connect_user(workdir: Workdir, url: str, tenant: str) -> AsyncGenerator[Client]:
     """Any NATS client, with the key of a tenant's user."""
     nc = ReconnectingClient()
-    seed = (place.folder / f"{tenant}.nk").read_text().strip()
+    seed = (workdir.folder / f"{tenant}.nk").read_text().strip()
     try:
         await nc.connect(url, nkeys_seed_str=seed, allow_reconnect=False)
         yield nc
@@ -68,11 +68,11 @@ async def ask(nc: Client, tenant: str, verb: str, body: bytes) -> Any:
     return json.loads((await nc.request(f"cb.api.{tenant}.{verb}", body, timeout=30)).data)
 
 
-async def test_a_tenant_reaches_its_own_runs_only(place: Place) -> None:
+async def test_a_tenant_reaches_its_own_runs_only(workdir: Workdir) -> None:
     async with (
-        open_deployment(place) as url,
-        connect_user(place, url, "ada") as ada,
-        connect_user(place, url, "bob") as bob,
+        open_deployment(workdir) as url,
+        connect_user(workdir, url, "ada") as ada,
+        connect_user(workdir, url, "bob") as bob,
     ):
         heard: list[Msg] = []
 
@@ -108,24 +108,24 @@ async def test_a_tenant_reaches_its_own_runs_only(place: Place) -> None:
         assert {(row["run"], row["status"]) for row in rows} == {("one", "completed"), ("two", "completed")}
 
 
-async def test_a_removed_tenant_cannot_connect(place: Place) -> None:
+async def test_a_removed_tenant_cannot_connect(workdir: Workdir) -> None:
     for args in (("add", "ada"), ("add", "bob"), ("remove", "ada")):
-        assert place.here("tenant", *args).exit_code == exits.OK
-    assert list(place.told("tenant", "list")["tenants"]) == ["bob"]
-    async with nats_server(place.folder, 'include "accounts.conf"') as url:
+        assert workdir.run("tenant", *args).exit_code == exits.OK
+    assert list(workdir.run_json("tenant", "list")["tenants"]) == ["bob"]
+    async with nats_server(workdir.folder, 'include "accounts.conf"') as url:
         with anyio.fail_after(30):
             with pytest.raises(Exception, match="Authorization"):
-                async with connect_user(place, url, "ada"):
+                async with connect_user(workdir, url, "ada"):
                     pass
-            async with connect_user(place, url, "bob") as bob:
+            async with connect_user(workdir, url, "bob") as bob:
                 assert bob.is_connected
 
 
-def test_keys_are_private_to_their_owner_and_not_replaced(place: Place) -> None:
-    assert place.here("tenant", "add", "Ada & Sons").exit_code == exits.OK
-    keys = [place.folder / "Ada=20=26=20Sons.nk", place.folder / "callboard.nk"]
+def test_keys_are_private_to_their_owner_and_not_replaced(workdir: Workdir) -> None:
+    assert workdir.run("tenant", "add", "Ada & Sons").exit_code == exits.OK
+    keys = [workdir.folder / "Ada=20=26=20Sons.nk", workdir.folder / "callboard.nk"]
     assert all(key.stat().st_mode & 0o077 == 0 for key in keys)
-    conf = (place.folder / "accounts.conf").read_text()
+    conf = (workdir.folder / "accounts.conf").read_text()
     assert not [key for key in keys if key.read_text().strip() in conf]
     for args, code in (
         (("add", "Ada & Sons"), "tenant.unusable"),
@@ -134,7 +134,7 @@ def test_keys_are_private_to_their_owner_and_not_replaced(place: Place) -> None:
         (("remove", "nobody"), "tenant.unusable"),
         (("list", "--accounts", "nowhere.conf"), "tenant.unusable"),
     ):
-        place.write("one.yaml", ONE_NODE)
-        refused = place.here("tenant", *args, "--json")
+        workdir.write("one.yaml", ONE_NODE)
+        refused = workdir.run("tenant", *args, "--json")
         assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (exits.UNUSABLE, code)
-    assert (place.folder / "accounts.conf").read_text() == conf
+    assert (workdir.folder / "accounts.conf").read_text() == conf

@@ -19,10 +19,10 @@ from playwright.async_api import Locator, Page, expect
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import ModelCall, ModelResult, NodeExit, Outline, OutlineNode
 from callboard.bus.subjects import RunRef
-from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.support.page_server import TENANT, KillableServer, PageServer, open_page_server
 from tests.support.patience import until
+from tests.support.workdir import Workdir
 from tests.support.workflows import document as workflow
 from tests.support.workflows import scripted_skill
 
@@ -345,7 +345,7 @@ async def test_an_exported_run_is_opened_without_its_server(server: PageServer, 
     # The export menu names the command that opens the file.
     command = await person.page.locator(".menu .aside code").inner_text()
     assert command == f"callboard page {file.name}"
-    with Place(tmp_path).process(*command.split()[1:]) as process:
+    with Workdir(tmp_path).process(*command.split()[1:]) as process:
         assert process.stdout is not None
         [url] = re.findall(r"http://\S+", await to_thread.run_sync(process.stdout.readline))
         offline = Person(await server.browser.page(url))

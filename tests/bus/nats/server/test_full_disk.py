@@ -34,10 +34,10 @@ from callboard.runtime.worker import store_watch
 from callboard.service.operations.removal import purge_run
 from callboard.service.worker.bootstrap import open_worker
 from callboard.service.worker.figures import unready
-from tests.support.cli_stage import Place
 from tests.support.full_store import Deployment, config_for, open_deployment, start_with_nats_tool
 from tests.support.full_store import start as start_with_text
 from tests.support.patience import until
+from tests.support.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("own_servers")
 
@@ -204,12 +204,12 @@ async def test_a_server_is_not_started_without_free_space(disk: Path) -> None:
 
 
 async def test_up_warns_before_the_store_is_full(disk: Path) -> None:
-    place = Place(disk)
+    workdir = Workdir(disk)
     async with log_on(disk / ".callboard") as (_, log):
         for _ in range(40):
             await log.publish(OutgoingMessage("cb.start.acme", b"x" * 100_000, {}))
     fill(disk, leaving=400_000)
-    with place.process("up") as process:
+    with workdir.process("up") as process:
         assert process.stderr is not None
         assert any("the store is nearly full" in line for line in process.stderr)
 

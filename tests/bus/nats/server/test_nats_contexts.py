@@ -15,9 +15,9 @@ from callboard.bus.nats.server.program import find_server
 from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.service.worker.bootstrap import open_worker
-from tests.support.cli_stage import ONE_NODE
 from tests.support.cluster import tied
 from tests.support.ports import free_ports
+from tests.support.workdir import ONE_NODE
 
 PATIENCE_S = 60.0
 

@@ -1,4 +1,4 @@
-"""Tests of `callboard mcp`: a server over HTTP, with an embedded server and a worker."""
+"""A server of `callboard mcp` over HTTP, with an embedded server and a worker."""
 
 import json
 import signal
@@ -12,30 +12,30 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from tests.support.cli_stage import Place
+from tests.support.workdir import Workdir
 
 QUICK = {"default": {"text": "ok"}}
 SLOW = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
 
 
 @contextmanager
-def serving(folder: Path, *files: tuple[str, Any]) -> Generator[tuple[Place, str]]:
+def serve_mcp(folder: Path, *files: tuple[str, Any]) -> Generator[tuple[Workdir, str]]:
     """Serve a folder; yield the folder and the address."""
-    place = Place(folder)
-    place.triage()
+    workdir = Workdir(folder)
+    workdir.write_triage()
     for name, text in files:
-        place.write(name, text)
+        workdir.write(name, text)
     options = ("--folder", "flows", "--import-from", "tools", "--http", "127.0.0.1:0", "--json")
-    with place.process("mcp", *options) as process:
+    with workdir.process("mcp", *options) as process:
         assert process.stdout is not None
-        yield place, json.loads(process.stdout.readline())["url"]
+        yield workdir, json.loads(process.stdout.readline())["url"]
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
         assert (process.returncode, out) == (0, ""), err
 
 
 @asynccontextmanager
-async def client_of(served: tuple[Place, str], **more: Any) -> AsyncGenerator[Client]:
+async def client_of(served: tuple[Workdir, str], **more: Any) -> AsyncGenerator[Client]:
     """A client of a server that is served; ``more`` is the client's own."""
     async with (
         httpx2.AsyncClient() as http,

@@ -103,7 +103,7 @@ def forgotten_modules(folder: Path) -> Generator[None]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workdir:
     """A directory with definitions, from which commands are called."""
 
     folder: Path
@@ -116,14 +116,14 @@ class Place:
         path.write_text(text, encoding="utf-8")
         return name
 
-    def triage(self, folder: str = "flows") -> str:
+    def write_triage(self, folder: str = "flows") -> str:
         """Write the triage with all that belongs to it, one folder down; return its file."""
         for name, content in (("rules.md", "Be brief.\n"), ("skills.yaml", SKILLS), ("script.json", SCRIPT)):
             self.write(f"{folder}/{name}", content)
         self.write(f"{folder}/logtools_of_the_test.py", TOOLS)
         return self.write(f"{folder}/triage.yaml", TRIAGE)
 
-    def one(self, *turns: dict[str, Any]) -> list[str]:
+    def write_one(self, *turns: dict[str, Any]) -> list[str]:
         """Write a definition of one node and a script of its turns; return the arguments that name both."""
         script = self.write("one.json", {"turns": {"a": list(turns)}})
         return [self.write("one.yaml", ONE_NODE), "--script", script]
@@ -138,13 +138,13 @@ class Place:
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a separate process, to its end."""
-        with self.joined(args):
+        with self.join_store(args):
             return self._perform(callboard(*args), self.env)
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a printed command in a shell that has `callboard` in its PATH."""
         path = os.pathsep.join([programs(), str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
-        with self.joined(()):
+        with self.join_store(()):
             return self._perform(["bash", "-c", command], {**self.env, "PATH": path})
 
     def _perform(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -152,20 +152,20 @@ class Place:
             command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=110, check=False
         )
 
-    def joined(self, args: Sequence[str]) -> AbstractContextManager[None]:
+    def join_store(self, args: Sequence[str]) -> AbstractContextManager[None]:
         """Keep the account of a command's store open, so that its process joins it instead of starting a server."""
         name = args[args.index("--data-dir") + 1] if "--data-dir" in args else ".callboard"
         store = self.folder / name
         return nullcontext() if name == "temp" or "--nats" in args or store.is_file() else held(store)
 
-    def typed(self, command: str) -> Result:
+    def run_line(self, command: str) -> Result:
         """Run a printed command in this process; with ``< FILE`` at its end, that is its standard input."""
         program, *words = shlex.split(command)
         assert Path(program).name == "callboard", command
-        said = (self.folder / words[-1]).read_text(encoding="utf-8") if "<" in words else None
+        stdin = (self.folder / words[-1]).read_text(encoding="utf-8") if "<" in words else None
         path = os.pathsep.join([programs(), self.env.get("PATH", os.defpath)])
         with forgotten_modules(self.folder):
-            return self.here(*words[: words.index("<") if "<" in words else None], env={"PATH": path}, said=said)
+            return self.run(*words[: words.index("<") if "<" in words else None], env={"PATH": path}, stdin=stdin)
 
     @contextmanager
     def process(
@@ -176,7 +176,7 @@ class Place:
         surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
         pipe = subprocess.PIPE
         with (
-            self.joined(args),
+            self.join_store(args),
             subprocess.Popen(
                 command, cwd=self.folder, env=surroundings, stdout=pipe, stderr=pipe, text=True, **inherited
             ) as process,
@@ -201,9 +201,9 @@ class Place:
                 process.communicate()
 
     @contextmanager
-    def standing(self) -> Generator[None]:
+    def serve_triage(self) -> Generator[None]:
         """Run `callboard up` with the tools of the triage; end it by Ctrl-C."""
-        self.triage()
+        self.write_triage()
         with self.up("--import-from", "flows") as (process, said):
             assert said["url"] == shown_url(self.folder / ".callboard")
             yield
@@ -212,34 +212,34 @@ class Place:
             assert json.loads(out) == {"stopped": True, "drained": True}
             assert process.returncode == 0
 
-    def started(self, *args: str) -> str:
+    def start_run(self, *args: str) -> str:
         """Start the triage, or a run with these arguments; return the run's id."""
         wanted = args or ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json")
-        return str(self.told("start", *wanted)["run_id"])
+        return str(self.run_json("start", *wanted)["run_id"])
 
-    def here(self, *args: str, env: dict[str, str] | None = None, said: str | None = None) -> Result:
-        """Run a command in this process, with the variables ``env`` too, and ``said`` as its standard input."""
+    def run(self, *args: str, env: dict[str, str] | None = None, stdin: str | None = None) -> Result:
+        """Run a command in this process, with the variables ``env`` too, and ``stdin`` as its standard input."""
         before = Path.cwd()
         os.chdir(self.folder)
         try:
             ours = self.env
             surroundings = {**dict.fromkeys(os.environ), **ours, **(env or {})}
-            return CliRunner().invoke(cli, list(args), input=said, env=surroundings, catch_exceptions=False)
+            return CliRunner().invoke(cli, list(args), input=stdin, env=surroundings, catch_exceptions=False)
         finally:
             os.chdir(before)
 
     def refusal(self, *args: str) -> tuple[int, str]:
         """Run a command in this process with ``--json``; return its exit code and the code of its error."""
-        result = self.here(*args, "--json")
+        result = self.run(*args, "--json")
         return result.exit_code, json.loads(result.stdout)["error"]["code"]
 
     def events(self, run: str) -> list[dict[str, Any]]:
         """The events of a run."""
-        return [json.loads(line) for line in self.here("trace", run, "--format", "events").stdout.splitlines()]
+        return [json.loads(line) for line in self.run("trace", run, "--format", "events").stdout.splitlines()]
 
-    def told(self, *args: str, env: dict[str, str] | None = None) -> Any:
+    def run_json(self, *args: str, env: dict[str, str] | None = None) -> Any:
         """Run a command in this process with ``--json``; return its answer."""
-        result = self.here(*args, "--json", env=env)
+        result = self.run(*args, "--json", env=env)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
