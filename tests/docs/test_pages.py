@@ -273,3 +273,8 @@ def test_every_error_is_in_the_table() -> None:
     assert len(codes) > 10
     named = _quoted([row[0] for row in _table(ROOT / "docs" / "reference" / "errors.md", "code")])
     assert set(codes) - set(named) == set()
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    words = [row[0] for row in _table(ROOT / "docs" / "reference" / "glossary.md", "word")]
+    assert sorted(words) == sorted(set(words)), "a word has two meanings in docs/reference/glossary.md"
