@@ -1,13 +1,13 @@
-# Everything a newcomer needs: `make demo` and `make test`. Both set up `.venv` first, with the Python named here.
+# What a newcomer needs: `make demo` and `make test`. Both set up `.venv` first, with the Python named here.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := lib bus actors languages adapters projections runtime features service surfaces
 
-# The tests start hundreds of processes: none should compile the house anew.
+# The tests start hundreds of processes. With bytecode files, none has to compile the modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests without servers and processes: of the house itself, and of what is pure. Left out are the longest of these.
+# Tests without servers and processes: of the structure of the code, and of pure code. The longest of these are left out.
 QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/test_packages docs/test_errors bus/test_events bus/test_subjects \
 	lib/json_schema/test_check bus/log/test_memory runtime/interpreter/test_driver languages/cel/test_core \
 	languages/cel/test_data languages/cel/test_doc languages/cel/test_comparison languages/cel/test_profiles \

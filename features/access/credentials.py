@@ -16,8 +16,8 @@ from msgspec import Struct
 from callboard.actors.credentials import ACCOUNTS, AccountUnreadable
 from callboard.bus.errors import CallboardError
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.features.access.account import Account, OAuthFailed
 from callboard.features.access.keyring import Keyring, Sealed
-from callboard.features.access.oauth import Account, OAuthFailed
 from callboard.features.access.store import TRIES_MAX, AccessStore, StoreSilent
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 

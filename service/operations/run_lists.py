@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 import anyio.abc
@@ -29,12 +29,14 @@ from callboard.projections.lists.questions import TYPES, ClosedQuestion, Questio
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
-from callboard.runtime.admission.versions import Version
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import events_of, read_run
 from callboard.service.operations.live_projection import LiveProjection
 from callboard.service.operations.requests import OneVersion
 from callboard.service.operations.statuses import UNREADABLE, Statuses, is_orphan
+
+if TYPE_CHECKING:
+    from callboard.runtime.admission.versions import Version
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
@@ -278,7 +280,7 @@ def _folder(connection: Connection) -> Path | None:
     return config.data_dir / FOLDER if here else None
 
 
-def list_versions(found: Sequence[Version], runs: Mapping[str, int]) -> list[OneVersion]:
+def list_versions(found: "Sequence[Version]", runs: Mapping[str, int]) -> list[OneVersion]:
     """Return the list of versions for an answer. ``found`` is oldest first, ``runs`` the number of runs by hash."""
     return [
         OneVersion(

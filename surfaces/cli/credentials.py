@@ -15,9 +15,9 @@ from callboard.surfaces.cli.output import print_answer, say
 from callboard.surfaces.cli.settings import Settings, json_option, settings_options
 
 if TYPE_CHECKING:
+    from callboard.features.access.account import Account
     from callboard.features.access.credentials import Credentials
     from callboard.features.access.keyring import Keyring
-    from callboard.features.access.oauth import Account
     from callboard.runtime.client.connection import Connection
 
 user_option = click.option(
@@ -54,9 +54,9 @@ def add(settings: Settings, provider: str, user: str) -> None:
 
 async def _add_credential(call: OperationCall, provider: str, user: str, values: dict[str, str]) -> None:
     from callboard.bus.subjects import is_name
+    from callboard.features.access.account import Account
     from callboard.features.access.credentials import SENDER
     from callboard.features.access.keyring import founded_keyring
-    from callboard.features.access.oauth import Account
     from callboard.runtime.client.errors import UsageInvalid
 
     if not is_name(user):

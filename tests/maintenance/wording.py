@@ -34,7 +34,7 @@ LIMITS = {
     "examples": 10,
     "page": 12,
     "docs": 12,
-    "CHANGELOG.md": 15,
+    "CHANGELOG.md": 10,
 }
 """Phrases per 10,000 words that each part may have."""
 
@@ -66,7 +66,7 @@ CLAUSES = re.compile(
 )
 """Names of tests that are a clause or a riddle, and do not state what the subject does."""
 
-CLAUSES_MAX = 250
+CLAUSES_MAX = 20
 
 _ANY = re.compile("|".join(PHRASES), re.IGNORECASE | re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`")

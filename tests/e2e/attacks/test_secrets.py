@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
+from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import founded_keyring
-from callboard.features.access.oauth import Account
 from callboard.runtime.settings.config import Config
 from tests.e2e.attacks.attack_runs import (
     CONNECTORS,

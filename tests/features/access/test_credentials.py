@@ -13,9 +13,9 @@ import pytest
 from callboard.actors.credentials import ACCOUNTS
 from callboard.actors.kinds.service import SERVICES
 from callboard.bus import events as ev
+from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import FILE_NAME, Keyring, KeyringUnusable, founded_keyring, keyring_of, new_key
-from callboard.features.access.oauth import Account
 from callboard.features.access.store import AccessStore
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load

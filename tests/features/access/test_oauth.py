@@ -21,9 +21,10 @@ from starlette.routing import Route
 from callboard.actors.credentials import CONNECT_PATH, CONNECTED, AccountUnreadable
 from callboard.bus.errors import ConfigInvalid
 from callboard.features.access import oauth
+from callboard.features.access.account import Account, OAuthFailed
 from callboard.features.access.credentials import AccountLookup, Credentials
 from callboard.features.access.keyring import Keyring
-from callboard.features.access.oauth import PROVIDERS, Account, Connecting, OAuthFailed, renew_token
+from callboard.features.access.oauth import PROVIDERS, Connecting, renew_token
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oauth_settings import OAuthSettings

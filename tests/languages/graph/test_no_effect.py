@@ -33,7 +33,7 @@ READERS: dict[str, tuple[str, ...]] = {
         f"{GRAPH}/runners/agent.py",
         f"{GRAPH}/turn_parameters.py",
         f"{GRAPH}/memory.py",
-        "bus/model_parameters.py",
+        "bus/model_names.py",
     ),
     "ACTION.HTTP_REQUEST": (f"{GRAPH}/runners/http_requests.py",),
     "ACTION.DATA_TRANSFORMATION": (f"{GRAPH}/runners/transformation.py",),

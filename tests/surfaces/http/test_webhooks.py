@@ -15,9 +15,9 @@ import pytest
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import ConfigInvalid
+from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import Keyring
-from callboard.features.access.oauth import Account
 from callboard.languages.triggers import Proof
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register

@@ -5,9 +5,9 @@ import json
 
 from playwright.async_api import expect
 
+from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import Keyring
-from callboard.features.access.oauth import Account
 from tests.support.page_server import PageServer
 from tests.support.workflows import document as workflow
 
