@@ -92,8 +92,9 @@ async def unordered() -> int:
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file with the workflows. A lane may perform these tests in parts, and can import one module of this name."""
     path = tmp_path_factory.mktemp("code") / "parcels_to_test.py"
     path.write_text(CODE)
     return str(path)
