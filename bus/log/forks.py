@@ -12,7 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from callboard.bus.events import Event, ForkedFrom, encode_event
-from callboard.bus.log.port import Behind, LogReader, Recorded, is_full, whole
+from callboard.bus.log.port import Behind, LogReader, whole
+from callboard.bus.log.recorded import Recorded, is_full
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 

@@ -25,15 +25,12 @@ from callboard.bus.log.port import (
     Full,
     LogReader,
     NoAnswer,
-    Recorded,
     RunMessage,
     RunMessages,
     Shares,
     SuccessorStart,
-    decode_recorded,
-    decrypt_event,
-    within,
 )
+from callboard.bus.log.recorded import Recorded, decode_recorded, decrypt_event, within
 from callboard.bus.subjects import RunRef, Subjects
 
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.events import Event, RunEnd
-from callboard.bus.log.port import LogReader, Recorded
+from callboard.bus.log.port import LogReader
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.log.forks import with_origin
-from callboard.bus.log.port import Recorded, decode_recorded, within
+from callboard.bus.log.recorded import Recorded, decode_recorded, within
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.stored_messages import Copied

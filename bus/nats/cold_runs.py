@@ -18,7 +18,8 @@ from msgspec import Struct
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import RunEnd
 from callboard.bus.log.encryption import KeyRing
-from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, decrypt_event
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded, decode_recorded, decrypt_event
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.segments import (

@@ -25,7 +25,8 @@ import structlog
 
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import Event, RunEnd
-from callboard.bus.log.port import AppendRefused, Entry, Full, NoAnswer, append, as_recorded, decode_recorded
+from callboard.bus.log.port import AppendRefused, Entry, Full, NoAnswer, append
+from callboard.bus.log.recorded import as_recorded, decode_recorded
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import OutgoingMessage, guard_headers

@@ -16,7 +16,8 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from callboard.bus.log.encryption import KeyRing
-from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, decrypt_event
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded, decode_recorded, decrypt_event
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, api
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import Subjects

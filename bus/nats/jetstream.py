@@ -23,7 +23,7 @@ import msgspec
 import structlog
 from nats.errors import Error as NatsError
 
-from callboard.bus.commands import WORKER_HEADER, Registration
+from callboard.bus.commands import WORKER_HEADER
 from callboard.bus.events import RunEnd
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.log.forks import with_origin
@@ -36,17 +36,12 @@ from callboard.bus.log.port import (
     Full,
     NoAnswer,
     Purged,
-    Recorded,
     RunMessage,
     RunMessages,
     Shares,
     SuccessorStart,
-    decode_recorded,
-    decrypt_event,
-    is_full,
-    lost_last,
-    within,
 )
+from callboard.bus.log.recorded import Recorded, decode_recorded, decrypt_event, is_full, lost_last, within
 from callboard.bus.nats.blobs import Blobs, BlobTooLarge
 from callboard.bus.nats.capacity import StreamSpace
 from callboard.bus.nats.client import ReconnectingClient
@@ -74,14 +69,12 @@ from callboard.bus.nats.staging_probe import batches_are_cheap
 from callboard.bus.nats.stored_messages import (
     READ_BATCH,
     READ_BYTES_MAX,
-    StoredMessage,
     StoredMessages,
     decode_headers,
     is_of_type,
 )
 from callboard.bus.nats.stream import ensure_stream, store_of, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
-from callboard.lib.json_errors import JSON_ERRORS
 
 logger = structlog.get_logger(__name__)
 
@@ -459,41 +452,6 @@ class JetStreamLog(StoredMessages):
             return key.decrypted_value(stored)
         except Undecipherable:
             raise KeyError(digest) from None
-
-    # -- registered definitions ---------------------------------------------------------------------------------------
-
-    async def definition(self, tenant: str, name: str) -> Registration | None:
-        """Return the definition that was registered last under a name or hash, or None.
-
-        None also means that it was withdrawn, or that the last message on its subject is not a valid registration.
-
-        :raises NoAnswer: if no answer came
-        """
-        stored = await self.last_message(self.subjects.definition(tenant, name))
-        kept = registration(stored) if stored is not None else None
-        return kept if kept is not None and kept.source is not None else None
-
-    async def register(self, tenant: str, kept: Registration, after: int | None = None) -> None:
-        """Store a definition under its hash and, if it has one, its name, in one batch. Raises as `publish`.
-
-        With ``after`` it is stored only if that is the sequence of the name's last registration.
-        """
-        body = msgspec.json.encode(kept)
-        messages = [
-            OutgoingMessage(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key
-        ]
-        if after is not None:
-            messages[-1].headers |= guard_headers(after, messages[-1].subject)
-        await (self.publish_together(messages) if len(messages) > 1 else self.publish(messages[0]))
-
-
-def registration(stored: StoredMessage) -> Registration:
-    """Decode a registration. If it cannot be decoded, return an empty one, which withdraws the name."""
-    try:
-        return msgspec.json.decode(stored.data, type=Registration)
-    except JSON_ERRORS as error:
-        logger.warning("a registration cannot be decoded", subject=stored.subject, error=str(error))
-        return Registration()
 
 
 async def open_log(

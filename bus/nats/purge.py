@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.events import AT_REST, RunAccepted
-from callboard.bus.log.port import AppendRefused, Full, NoAnswer, Recorded, decode_recorded
+from callboard.bus.log.port import AppendRefused, Full, NoAnswer
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest, successor_of
 from callboard.bus.nats.commit import OutgoingMessage, guard_headers
 from callboard.bus.nats.feed import MARK, RESTORED

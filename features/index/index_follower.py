@@ -14,7 +14,8 @@ from nats.aio.msg import Msg
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, whole
+from callboard.bus.log.port import NoAnswer, whole
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.nats.cooling import count_cold_runs
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import decode_recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import decode_recorded
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import direct_get

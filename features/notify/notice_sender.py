@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import anyio
 import structlog
 
-from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.features.notify.notice import Notice

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.bus.log.port import EventLog, LogReader, NoAnswer, Recorded, decode_recorded, whole
+from callboard.bus.log.port import EventLog, LogReader, NoAnswer, whole
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.nats.cooling import cold_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.stored_messages import Copied

@@ -14,7 +14,8 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, unreadable
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded, decode_recorded, unreadable
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api

@@ -8,7 +8,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import structlog
 
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.lib.background_imports import import_beside

@@ -24,7 +24,8 @@ from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.log.forks import origin_of
-from callboard.bus.log.port import EventLog, NoAnswer, Recorded, whole
+from callboard.bus.log.port import EventLog, NoAnswer, whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef

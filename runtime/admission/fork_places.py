@@ -3,7 +3,7 @@
 from callboard.bus import events as ev
 from callboard.bus.commands import Fork
 from callboard.bus.events import Problem
-from callboard.bus.log.port import is_lost
+from callboard.bus.log.recorded import is_lost
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import purge_mark
 from callboard.bus.subjects import RunRef, is_name

@@ -16,7 +16,8 @@ from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.forks import origin_of, prefix
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import has_variables, kits

@@ -12,6 +12,7 @@ from callboard.bus.events import Problem
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.registrations import read_registration, store_registration
 from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
 from callboard.languages.plan import Definition
 from callboard.runtime.admission.definitions import Definitions
@@ -72,10 +73,10 @@ async def register(
     name = wanted.name or _usable(parsed.name)
     kept = msgspec.structs.replace(wanted, language=parsed.language, hash=parsed.hash, name=name or None, restores=0)
     warnings = [each for each in parsed.warnings if each.severity == "warning"]
-    before = [await log.definition(tenant, key) for key in (parsed.hash, name) if key]
+    before = [await read_registration(log, tenant, key) for key in (parsed.hash, name) if key]
     if all(found is not None and without_labels(found) == without_labels(kept) for found in before):
         return Registered(parsed.language, parsed.hash, name, unchanged=True, warnings=warnings)
-    await log.register(tenant, kept)
+    await store_registration(log, tenant, kept)
     return Registered(parsed.language, parsed.hash, name, warnings=warnings)
 
 

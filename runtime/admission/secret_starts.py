@@ -11,7 +11,8 @@ import msgspec
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem, RunAccepted
 from callboard.bus.log.encryption import HIDDEN, Key, Lack
-from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import erase, erase_all
 from callboard.bus.subjects import RunRef, is_name

@@ -9,7 +9,7 @@ from msgspec import Struct
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
-from callboard.bus.log.port import unreadable
+from callboard.bus.log.recorded import unreadable
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.bus.outgoing_subjects import OutgoingPolicy

@@ -12,7 +12,8 @@ from callboard.bus import events as ev
 from callboard.bus.errors import LogUnreadable, RunLost
 from callboard.bus.events import Problem, encode_event
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import FirstCommand, Purged, Recorded, Shares, whole
+from callboard.bus.log.port import FirstCommand, Purged, Shares, whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.log.successors import Stop
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import PurgeMark, purge_again, purge_mark

@@ -11,7 +11,8 @@ from callboard.bus import events as ev
 from callboard.bus.effects import ModelUsage, Tally, Usage
 from callboard.bus.events import Problem
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import LogReader, Recorded, whole
+from callboard.bus.log.port import LogReader, whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef, is_name
 from callboard.bus.tracecontext import TraceContext
 from callboard.runtime.admission.chains import first_named

@@ -14,7 +14,7 @@ from callboard.bus.commands import ROUTING_BYTES, TELLS, Answer
 from callboard.bus.errors import KeyMissing, LogNewer, LogUnreadable
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.encryption import Key, encryptable
-from callboard.bus.log.port import Recorded, unreadable
+from callboard.bus.log.recorded import Recorded, unreadable
 from callboard.bus.log.successors import Stop, successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import erase, find_newest_run, purge_mark

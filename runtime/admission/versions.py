@@ -14,7 +14,8 @@ from msgspec import Struct
 from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import AppendRefused
-from callboard.bus.nats.jetstream import JetStreamLog, registration
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.registrations import decode_registration, read_registration, store_registration
 from callboard.runtime.admission.registration import VERSION_SIGN, Registered, to_registered, without_labels
 
 HASH_DIGITS_MIN = 6
@@ -88,7 +89,7 @@ async def versions(log: JetStreamLog, tenant: str, name: str) -> list[Version]:
     while (stored := await log.next_message(subject, after + 1)) is not None:
         after, number = stored.sequence, len(found) + 1
         numbers[after] = number
-        kept = registration(stored)
+        kept = decode_registration(stored)
         found.append(Version(number, after, stored.time, kept, numbers.get(kept.restores)))
     return found
 
@@ -101,7 +102,7 @@ async def find_registration(log: JetStreamLog, tenant: str, name: str) -> Regist
     :raises NoAnswer: if the log does not answer
     """
     try:
-        found = await log.definition(tenant, name)
+        found = await read_registration(log, tenant, name)
     except ValueError:
         return None  # a name that does not fit a subject was never registered
     base, at, version = name.rpartition(VERSION_SIGN)
@@ -141,7 +142,7 @@ async def rollback(
     origin = known[(wanted.restores or wanted.number) - 1]
     kept = msgspec.structs.replace(origin.kept, by=by, restores=origin.sequence)
     try:
-        await log.register(tenant, kept, after=in_force.sequence)
+        await store_registration(log, tenant, kept, after=in_force.sequence)
     except AppendRefused:
         raise RegisteredMeanwhile(name) from None
     return msgspec.structs.replace(to_registered(kept), source=None)
@@ -159,7 +160,7 @@ async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = N
     if not known or known[-1].withdrawn:
         raise UnknownDefinition(name)
     try:
-        await log.register(tenant, Registration(name=name, by=by), after=known[-1].sequence)
+        await store_registration(log, tenant, Registration(name=name, by=by), after=known[-1].sequence)
     except AppendRefused:
         raise RegisteredMeanwhile(name) from None
 

@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 
 from callboard.actors.partial_answers import AskPartialAnswer, PartialAnswer
 from callboard.bus.events import EffectCancelled, ModelCall, ModelResult, RunClaimed, payload_of
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.lib.concurrency import side_by_side

@@ -18,7 +18,8 @@ from callboard.bus import tracecontext
 from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Tell
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.events import Event, Problem
-from callboard.bus.log.port import Full, NoAnswer, Recorded
+from callboard.bus.log.port import Full, NoAnswer
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.commit import MESSAGE_ID, OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, LOSS_PAUSE_S

@@ -14,16 +14,8 @@ from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.log.forks import origin_of
-from callboard.bus.log.port import (
-    ROOM_PATIENCE_S,
-    Behind,
-    EventLog,
-    NoAnswer,
-    Purged,
-    Recorded,
-    readable,
-    unreadable,
-)
+from callboard.bus.log.port import ROOM_PATIENCE_S, Behind, EventLog, NoAnswer, Purged
+from callboard.bus.log.recorded import Recorded, readable, unreadable
 from callboard.bus.subjects import RunRef
 from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.code import adopted_digest, code_of

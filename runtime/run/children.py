@@ -20,16 +20,8 @@ from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected_
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key
-from callboard.bus.log.port import (
-    APPEND_PATIENCE_S,
-    EventLog,
-    NoAnswer,
-    Patience,
-    Recorded,
-    RunMessage,
-    SuccessorStart,
-    whole,
-)
+from callboard.bus.log.port import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, RunMessage, SuccessorStart, whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef

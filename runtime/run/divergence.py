@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, LogNewer, LogUnreadable, ReplayDiverged
 from callboard.bus.events import Difference, Event
-from callboard.bus.log.port import EventLog, guard_of
+from callboard.bus.log.port import EventLog
+from callboard.bus.log.recorded import guard_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
 from callboard.lib.installed import own_version

@@ -18,7 +18,8 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key, is_encrypted
-from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, whole
+from callboard.bus.log.port import EventLog, RunMessage, whole
+from callboard.bus.log.recorded import Recorded, guard_of
 from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef

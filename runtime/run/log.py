@@ -26,13 +26,11 @@ from callboard.bus.log.port import (
     EventLog,
     FirstCommand,
     LogReader,
-    Recorded,
     append,
-    is_lost,
-    lost_last,
     store_blob,
     whole,
 )
+from callboard.bus.log.recorded import Recorded, is_lost, lost_last
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -302,7 +300,7 @@ _RUN: Address = ("", 0, 0)
 async def read_run(log: LogReader, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
     """Read a run's events, at most ``limit``, with their large values inserted.
 
-    A caller that acts on the events must first pass them through `callboard.bus.log.port.readable`.
+    A caller that acts on the events must first pass them through `callboard.bus.log.recorded.readable`.
     """
     found = await log.read(ref, after, limit)
     for place, recorded in enumerate(found):

@@ -27,16 +27,8 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected_failure
 from callboard.bus.events import Event, Payload
-from callboard.bus.log.port import (
-    ROOM_PATIENCE_S,
-    EventLog,
-    NoAnswer,
-    Purged,
-    RunMessage,
-    RunMessages,
-    SuccessorStart,
-    readable,
-)
+from callboard.bus.log.port import ROOM_PATIENCE_S, EventLog, NoAnswer, Purged, RunMessage, RunMessages, SuccessorStart
+from callboard.bus.log.recorded import readable
 from callboard.bus.tracecontext import sent_as, within
 from callboard.languages.language import End, Ok
 from callboard.lib.foreign_errors import is_foreign

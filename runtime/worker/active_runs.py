@@ -21,8 +21,9 @@ from callboard.bus.errors import (
     StoreFull,
 )
 from callboard.bus.events import Event
-from callboard.bus.log.port import EventLog, NoAnswer, Recorded
+from callboard.bus.log.port import EventLog, NoAnswer
 from callboard.bus.log.private_logging import content_guard
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import backoff_s

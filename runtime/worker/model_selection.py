@@ -16,7 +16,8 @@ from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.turn_limits import ProviderLimits
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.events import Problem
-from callboard.bus.log.port import EventLog, readable
+from callboard.bus.log.port import EventLog
+from callboard.bus.log.recorded import readable
 from callboard.bus.model_names import stands_in
 from callboard.bus.subjects import RunRef
 from callboard.languages.plan import TurnParameters

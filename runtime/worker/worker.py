@@ -22,8 +22,9 @@ from callboard.actors.partial_answers import AskPartialAnswer, PartialAnswers
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.log.port import Full, NoAnswer, Recorded, decode_recorded
+from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.log.private_logging import content_guard
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.log.successors import Stop, successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run

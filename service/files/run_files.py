@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from callboard.bus.events import Event
-from callboard.bus.log.port import Recorded, readable
+from callboard.bus.log.recorded import Recorded, readable
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveLacks
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.client import unknown_run

@@ -12,18 +12,8 @@ from msgspec import Struct
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.log.damage import require_first
-from callboard.bus.log.port import (
-    Behind,
-    Entry,
-    Purged,
-    Recorded,
-    Shares,
-    append,
-    as_recorded,
-    decode_recorded,
-    is_lost,
-    unreadable,
-)
+from callboard.bus.log.port import Behind, Entry, Purged, Shares, append
+from callboard.bus.log.recorded import Recorded, as_recorded, decode_recorded, is_lost, unreadable
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.archive import Archive, ArchivedRun, ArchiveWriter
 from callboard.bus.nats.blobs import COUNT

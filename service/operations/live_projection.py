@@ -10,7 +10,8 @@ import structlog
 from anyio import to_thread
 
 from callboard.bus.events import Event
-from callboard.bus.log.port import NoAnswer, Recorded, whole
+from callboard.bus.log.port import NoAnswer, whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.newest import LOOK_AGAIN_S, NewMessages
 from callboard.lib.concurrency import background_tasks

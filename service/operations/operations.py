@@ -16,7 +16,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Registration, StartRun
 from callboard.bus.errors import LogNewer, LogUnreadable
 from callboard.bus.events import Problem
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.blobs import BlobTooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run, purge_mark

@@ -12,7 +12,8 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError
-from callboard.bus.log.port import AppendRefused, Recorded, as_recorded
+from callboard.bus.log.port import AppendRefused
+from callboard.bus.log.recorded import Recorded, as_recorded
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import (

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
-from callboard.bus.log.port import LogReader, readable
+from callboard.bus.log.port import LogReader
+from callboard.bus.log.recorded import readable
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language

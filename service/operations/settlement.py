@@ -13,7 +13,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import TOLD_HEADER, Tell
 from callboard.bus.errors import CallboardError, LogNewer, LogUnreadable
 from callboard.bus.events import Event
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.log.successors import successor_of
 from callboard.projections.projection import known_payload
 from callboard.runtime.admission.tells import divergence_remedy, kept_message

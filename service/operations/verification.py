@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.log.damage import MissingEvents, UnreadableEvent, describe_missing
-from callboard.bus.log.port import as_recorded, decode_recorded, is_lost
+from callboard.bus.log.recorded import as_recorded, decode_recorded, is_lost
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.stored_messages import Copied

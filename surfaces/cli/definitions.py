@@ -164,11 +164,12 @@ async def definitions(call: OperationCall, name: str | None, source: bool) -> No
 
 async def _list_definitions(call: OperationCall) -> None:
     """Print the registered definitions of the tenant, by name, each with the version in force."""
+    from callboard.bus.nats.registrations import read_registration
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, registered_names
 
     async with call.connect() as connection:
         counts = await registered_names(connection.log, call.config.tenant)
-        kept = {name: await connection.log.definition(call.config.tenant, name) for name in counts}
+        kept = {name: await read_registration(connection.log, call.config.tenant, name) for name in counts}
     found = [
         (one.name or "", one.language, one.hash, counts[name], _title_of(one))
         for name, one in kept.items()

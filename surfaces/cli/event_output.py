@@ -16,7 +16,8 @@ from callboard.bus.events import (
     RunEnd,
     ToolResult,
 )
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.control_characters import visible_line
 from callboard.projections.lists.question_data import data_lines

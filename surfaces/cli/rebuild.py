@@ -14,7 +14,7 @@ from callboard.surfaces.cli.output import say, style
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
-    from callboard.bus.log.port import Recorded
+    from callboard.bus.log.recorded import Recorded
     from callboard.bus.nats.jetstream import JetStreamLog
     from callboard.bus.subjects import RunRef
     from callboard.projections.projection import Projection
@@ -120,7 +120,8 @@ class Rebuilt:
 async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Rebuilt:
 
     from callboard.bus.log.forks import with_origin
-    from callboard.bus.log.port import Recorded, whole
+    from callboard.bus.log.port import whole
+    from callboard.bus.log.recorded import Recorded
     from callboard.runtime.client.client import UnknownRun
 
     ref = connection.client.ref(run)
@@ -143,7 +144,8 @@ async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Reb
 @asynccontextmanager
 async def standing_events(log: "JetStreamLog", filter: str) -> "AsyncGenerator[AsyncGenerator[Recorded]]":
     """Follow the events that match a filter, up to the last one that the log has now."""
-    from callboard.bus.log.port import NoAnswer, Recorded
+    from callboard.bus.log.port import NoAnswer
+    from callboard.bus.log.recorded import Recorded
     from callboard.bus.nats.jetstream_api import api
 
     answer = await api(log.requests, f"STREAM.MSG.GET.{log.stream}", {"last_by_subj": filter})

@@ -13,7 +13,7 @@ from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
-    from callboard.bus.log.port import Recorded
+    from callboard.bus.log.recorded import Recorded
     from callboard.bus.nats.jetstream import JetStreamLog
     from callboard.runtime.client.connection import Connection
     from callboard.surfaces.cli.event_output import Shower

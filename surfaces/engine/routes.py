@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard.bus.events import RunEnd
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import kits

@@ -8,6 +8,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from callboard.bus.commands import Registration
+from callboard.bus.nats.registrations import read_registration
 from callboard.languages.registry import about, authoring, parse_definition
 from callboard.projections.drawing.geometry import Geometry, geometry
 from callboard.runtime.admission.definitions import SOURCE_CHARS_MAX
@@ -93,7 +94,7 @@ class Catalogue(OperationProvider):
     async def definitions(self, tenant: str, _request: Nothing) -> Listing:
         """List the registered definitions by name, each with the version in force."""
         counts = await registered_names(self._log, tenant)
-        kept = {name: await self._log.definition(tenant, name) for name in counts}
+        kept = {name: await read_registration(self._log, tenant, name) for name in counts}
         found = [(name, one) for name, one in kept.items() if one is not None]
         return Listing([_list_entry(name, one, counts[name]) for name, one in found])
 

@@ -17,7 +17,8 @@ import msgspec
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import Recorded, is_lost, lost_last, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded, is_lost, lost_last
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef

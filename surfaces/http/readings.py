@@ -33,7 +33,8 @@ from callboard.bus.events import (
     payload_of,
 )
 from callboard.bus.log.damage import require_sound
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.blobs import BlobTooLarge
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language

@@ -14,8 +14,9 @@ import anyio
 import anyio.abc
 import structlog
 
-from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.log.port import NoAnswer
 from callboard.bus.log.private_logging import content_guard
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 

@@ -7,7 +7,8 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event, Problem
-from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.question_data import without_repetitions
 from callboard.projections.projection import known_payload

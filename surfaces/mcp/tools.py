@@ -19,6 +19,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
 from callboard.bus.log.successors import successor_of
+from callboard.bus.nats.registrations import read_registration
 from callboard.bus.subjects import RunRef
 from callboard.features.access.vouchers import Vouchers, with_voucher
 from callboard.languages.plan import Definition, Plan
@@ -177,7 +178,7 @@ class Tools:
         found, more = await to_thread.run_sync(self.library.workflows, folder)
         registered = [] if folder else list(await registered_names(self._connection.log, self._tenant))
         for name in registered[:DEFINITIONS_MAX]:
-            definition = await self._connection.log.definition(self._tenant, name)
+            definition = await read_registration(self._connection.log, self._tenant, name)
             if definition is not None and definition.source is not None:
                 found.append(describe_definition(definition.source, name=name))
         return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)

@@ -28,7 +28,7 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Resume
 from callboard.bus.events import Event
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.projections.drawing.diagram import DiagramFold
 from callboard.projections.drawing.mermaid import draw_mermaid
 from callboard.projections.projection import Projection, fold

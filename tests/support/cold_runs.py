@@ -10,7 +10,8 @@ import pytest
 
 from callboard.bus.events import RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
-from callboard.bus.log.port import readable, whole
+from callboard.bus.log.port import whole
+from callboard.bus.log.recorded import readable
 from callboard.bus.nats.cold_runs import (
     ColdRuns,
 )

@@ -12,7 +12,7 @@ import anyio
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.events import Event
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, successor_of
 from callboard.bus.run_ids import child_id
 from callboard.languages import registry

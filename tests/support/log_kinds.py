@@ -11,11 +11,8 @@ from msgspec import Raw
 
 from callboard.bus.events import Event, encode_event
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import (
-    Entry,
-    EventLog,
-    Recorded,
-)
+from callboard.bus.log.port import Entry, EventLog
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats import requests as requests_module
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log

@@ -14,7 +14,8 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import Entry, Recorded
+from callboard.bus.log.port import Entry
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End
 from callboard.lib.json_types import JSON

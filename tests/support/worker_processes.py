@@ -20,7 +20,8 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.commit import OutgoingMessage, publish
 from callboard.bus.nats.server.embedded import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of

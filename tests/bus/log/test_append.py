@@ -11,16 +11,8 @@ import pytest
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.log.encryption import KeyRing
 from callboard.bus.log.memory import Fault
-from callboard.bus.log.port import (
-    AppendRefused,
-    Beside,
-    Entry,
-    EventLog,
-    LogReader,
-    NoAnswer,
-    Recorded,
-    append,
-)
+from callboard.bus.log.port import AppendRefused, Beside, Entry, EventLog, LogReader, NoAnswer, append
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats import jetstream_api
 from callboard.bus.nats.commit import BATCH_MESSAGES_MAX
 from callboard.bus.nats.jetstream import JetStreamLog

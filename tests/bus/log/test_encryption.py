@@ -18,7 +18,8 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import NoAnswer, decode_recorded, readable, whole
+from callboard.bus.log.port import NoAnswer, whole
+from callboard.bus.log.recorded import decode_recorded, readable
 from callboard.bus.nats.purge import erase
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef

@@ -9,7 +9,8 @@ from callboard.bus import events as ev
 from callboard.bus.errors import KeyMissing
 from callboard.bus.log.encryption import HIDDEN, Key, KeyRing, Lack
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import NoAnswer, readable
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import readable
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import tells
 from callboard.runtime.client.connection import Connection

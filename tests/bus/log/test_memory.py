@@ -9,7 +9,8 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.log.memory import Fault, MemoryLog
-from callboard.bus.log.port import Alarm, AppendRefused, Entry, NoAnswer, Recorded, RunMessage, append
+from callboard.bus.log.port import Alarm, AppendRefused, Entry, NoAnswer, RunMessage, append
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.testing.virtual_time import BEGINNING, VIRTUAL
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import NEWER
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveInvalid, ArchiveLacks
 from callboard.bus.nats.cold_runs import ColdRuns
 from callboard.bus.nats.commit import OutgoingMessage

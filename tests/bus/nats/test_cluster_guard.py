@@ -12,7 +12,8 @@ from pathlib import Path
 import anyio
 
 from callboard.bus.errors import RunLost
-from callboard.bus.log.port import AppendRefused, Entry, NoAnswer, Purged, Recorded, Shares, append
+from callboard.bus.log.port import AppendRefused, Entry, NoAnswer, Purged, Shares, append
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.commit import OutgoingMessage, guard_headers, publish_batch
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import MARK, JetStreamLog, open_log

@@ -10,7 +10,8 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.errors import LogUnreadable, RunLost
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import Behind, Beside, Entry, Recorded, readable
+from callboard.bus.log.port import Behind, Beside, Entry
+from callboard.bus.log.recorded import Recorded, readable
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.runtime.run.activation import Command

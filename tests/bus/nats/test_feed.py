@@ -8,7 +8,8 @@ import anyio
 import pytest
 from nats.aio.msg import Msg
 
-from callboard.bus.log.port import Recorded, append
+from callboard.bus.log.port import append
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats import feed as module
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from callboard.bus import events as ev
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from tests.support import killed_runs
 from tests.support.killed_runs import (
     CANCELLED,

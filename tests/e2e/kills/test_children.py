@@ -12,7 +12,7 @@ from typing import Any
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Registration
 from callboard.bus.effects import Usage
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register

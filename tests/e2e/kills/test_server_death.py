@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Signal
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.log.successors import successor_of
 from callboard.runtime.client.client import Client
 from tests.support.simulation import World

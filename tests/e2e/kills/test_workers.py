@@ -11,7 +11,8 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Cancel, Pause, Resume, Signal
 from callboard.bus.errors import RunLost
-from callboard.bus.log.port import Behind, Recorded
+from callboard.bus.log.port import Behind
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.client.client import Client

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus.events import DefinitionRef, NodeProgress, Outline, Payload, RunAccepted, RunEnd, RunPaused
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.features.notify import rule_evaluation
 from callboard.features.notify.notice import Notice

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.runs import RowStatus, RunRow
 from callboard.runtime.client.connection import Connection, open_connection

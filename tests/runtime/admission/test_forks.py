@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from callboard.bus.events import decode_event, encode_event
-from callboard.bus.log.port import LogReader, Recorded
+from callboard.bus.log.port import LogReader
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph.language import LANGUAGE as GRAPHS

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard.bus.log.port import Beside, Entry, Recorded
+from callboard.bus.log.port import Beside, Entry
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission import starts

@@ -14,6 +14,7 @@ from callboard.bus.events import Traced
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.registrations import store_registration
 from callboard.bus.subjects import RunRef
 from callboard.projections.run.span_ids import SpanIds
 from callboard.runtime.admission import start_storage
@@ -170,7 +171,7 @@ async def test_a_name_that_reads_as_a_version_is_refused(connection: Connection,
     assert (await caller.ask("definition", {"name": "at@v1"}))["hash"] == first
     # A name that was registered when such names were allowed is still found.
     kept = Registration(language="workflow", source=source_with("T."), hash="1" * 64, name="at@v2")
-    await connection.log.register(TENANT, kept)
+    await store_registration(connection.log, TENANT, kept)
     assert (await caller.ask("definition", {"name": "at@v2"}))["hash"] == "1" * 64
 
 
@@ -197,15 +198,14 @@ async def test_a_rollback_is_refused_if_the_name_is_registered_concurrently(
 ) -> None:
     await register_texts(caller, "raced", "W.", "X.")
     log = connection.log
-    keep = log.register
 
-    async def late(tenant: str, kept: Registration, after: int | None = None) -> None:
-        monkeypatch.setattr(log, "register", keep)
+    async def late(log: JetStreamLog, tenant: str, kept: Registration, after: int | None = None) -> None:
+        monkeypatch.setattr(known, "store_registration", store_registration)
         wanted = Registration(source=source_with("Y."), name="raced")
         assert isinstance(await register(log, Definitions(), TENANT, wanted), Registered)
-        await keep(tenant, kept, after)
+        await store_registration(log, tenant, kept, after)
 
-    monkeypatch.setattr(log, "register", late)
+    monkeypatch.setattr(known, "store_registration", late)
     with pytest.raises(known.RegisteredMeanwhile):
         await known.rollback(log, TENANT, "raced")
     found = await known.versions(log, TENANT, "raced")
@@ -227,7 +227,7 @@ async def test_an_admitted_run_is_executed_although_its_definition_is_withdrawn(
         nonlocal deaths
         if verb == "start" and not deaths:
             deaths += 1
-            await log.register(ref.tenant, Registration(name="passing"))
+            await store_registration(log, ref.tenant, Registration(name="passing"))
             raise NoAnswer("killed")
         return await routed(log, ref, verb, *given)
 

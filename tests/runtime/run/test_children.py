@@ -14,7 +14,8 @@ from callboard.bus.effects import Failure, Usage
 from callboard.bus.errors import RunLost
 from callboard.bus.events import Event
 from callboard.bus.log.memory import Fault, MemoryLog
-from callboard.bus.log.port import Entry, NoAnswer, Recorded
+from callboard.bus.log.port import Entry, NoAnswer
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results

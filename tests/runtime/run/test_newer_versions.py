@@ -16,7 +16,7 @@ from callboard.bus.errors import LogNewer
 from callboard.bus.events import Event
 from callboard.bus.log.damage import MissingEvents
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import decode_recorded, readable
+from callboard.bus.log.recorded import decode_recorded, readable
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Ok, Stage

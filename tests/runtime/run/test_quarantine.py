@@ -11,7 +11,8 @@ from callboard.bus.commands import Answer, Kill, Pause
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, encode_event
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import Entry, Recorded, append, readable
+from callboard.bus.log.port import Entry, append
+from callboard.bus.log.recorded import Recorded, readable
 from callboard.bus.nats.commit import OutgoingMessage, publish
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.projections.projection import fold

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from callboard.bus.events import RunParked
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage

@@ -14,7 +14,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Signal, Tell
 from callboard.bus.events import Event, encode_event
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import Recorded, decode_recorded
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from callboard.bus.events import HumanAsked, RunAccepted, RunParked, payload_of
+from callboard.bus.nats.registrations import read_registration
 from callboard.bus.subjects import Subjects
 from callboard.features.access.keys import ApiKeys
 from callboard.runtime.admission.definitions import Definitions
@@ -417,7 +418,7 @@ async def test_a_deleted_workflow_cannot_be_started_and_can_be_restored(deployme
     await request(client, "POST", f"/api/acme/definitions/{id}/rollback", 404, params={"to": "v2"})
     assert (await request(client, "POST", f"/api/acme/definitions/{id}/rollback"))["hash"] == listed[1]["hash"]
     assert (await request(client, "GET", f"/v2/workflows/{id}"))["found"] is True
-    assert await connection.log.definition("acme", id) is not None
+    assert await read_registration(connection.log, "acme", id) is not None
 
 
 async def test_every_route_but_health_needs_its_scope(deployment: Deployment) -> None:
