@@ -13,6 +13,8 @@ from callboard.surfaces.cli.output import print_document, problem_text, say, tab
 from callboard.surfaces.cli.start_options import DefinitionFile, skill_options
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from callboard.bus.commands import Registration
     from callboard.languages.plan import Definition
     from callboard.runtime.admission.registration import Registered
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 @attribute_option
 @skill_options
 @operation
-async def push(
+def push(
     call: OperationCall,
     file: str,
     name: str | None,
@@ -36,7 +38,7 @@ async def push(
     skills: str | None,
     project_skills: bool,
     skill_commands: bool,
-) -> None:
+) -> "Awaitable[None]":
     """Register a definition under a name, with everything that its runs need.
 
     Files that it names are read from its folder, with the lists of skills and skill files that it needs and the
@@ -73,21 +75,25 @@ async def push(
     code = split_code_name(file)
     source = made.definition.source if code is None else _name_any_version(made.definition)
     wanted = _make_registration(made, source, name or made.definition.name, by)
-    async with call.connect(founds=True) as connection:
-        kept = await register(connection.log, Definitions(), call.config.tenant, wanted)
-    if isinstance(kept, list):
-        raise RequestRefused("definition", kept, file, made.definition.source)
-    warnings = [*made.warnings, *found]
-    if not call.settings.as_json:
-        for warning in warnings:
-            say(problem_text(warning, file, made.definition.source), err=True)
-    lines = [_registered_line(kept, "registered")]
-    lines += [f"  with {path}" for path in (*sorted(wanted.files), *sorted(wanted.children))]
-    if code is not None:
-        worker = f"{program()} worker --code {shlex.quote(code[0])}"
-        lines.append(f"The code was not sent. Runs need a worker that has it: {worker}")
-    more = {"files": sorted(wanted.files), "children": sorted(wanted.children), "warnings": warnings}
-    call.answer({**_registered_object(kept), **more}, lines)
+
+    async def store() -> None:
+        async with call.connect(founds=True) as connection:
+            kept = await register(connection.log, Definitions(), call.config.tenant, wanted)
+        if isinstance(kept, list):
+            raise RequestRefused("definition", kept, file, made.definition.source)
+        warnings = [*made.warnings, *found]
+        if not call.settings.as_json:
+            for warning in warnings:
+                say(problem_text(warning, file, made.definition.source), err=True)
+        lines = [_registered_line(kept, "registered")]
+        lines += [f"  with {path}" for path in (*sorted(wanted.files), *sorted(wanted.children))]
+        if code is not None:
+            worker = f"{program()} worker --code {shlex.quote(code[0])}"
+            lines.append(f"The code was not sent. Runs need a worker that has it: {worker}")
+        more = {"files": sorted(wanted.files), "children": sorted(wanted.children), "warnings": warnings}
+        call.answer({**_registered_object(kept), **more}, lines)
+
+    return store()
 
 
 def _registered_object(kept: "Registered") -> dict[str, Any]:

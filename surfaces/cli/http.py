@@ -12,6 +12,7 @@ from callboard.surfaces.cli.options import AddressType, code_option, host_code
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Awaitable
     from pathlib import Path
 
     from callboard.runtime.client.connection import Connection
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 )
 @code_option
 @operation
-async def http(call: OperationCall, address: tuple[str, int], code: tuple[str, ...]) -> None:
+def http(call: OperationCall, address: tuple[str, int], code: tuple[str, ...]) -> "Awaitable[None]":
     """Serve the runtime over HTTP: start runs, send commands, read and follow.
 
     This process performs no runs. It connects to the server that --nats names, or to the running server of the data
@@ -44,16 +45,20 @@ async def http(call: OperationCall, address: tuple[str, int], code: tuple[str, .
     from callboard.surfaces.http.address import listening, url_of
 
     host_code(code)
-    config = call.config
-    with anyio.open_signal_receiver(*stop_signals()) as signals, listening(*address, "http") as bound:
-        async with (
-            reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
-            _serve_api(config, connection, bound),
-        ):
-            url = f"{url_of(bound)}/api/{config.tenant}"
-            call.answer({"url": url}, f"Serving {url}")
-            async for _first in signals:
-                break
+
+    async def serve() -> None:
+        config = call.config
+        with anyio.open_signal_receiver(*stop_signals()) as signals, listening(*address, "http") as bound:
+            async with (
+                reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
+                _serve_api(config, connection, bound),
+            ):
+                url = f"{url_of(bound)}/api/{config.tenant}"
+                call.answer({"url": url}, f"Serving {url}")
+                async for _first in signals:
+                    break
+
+    return serve()
 
 
 NAME = "callboard http"

@@ -32,10 +32,16 @@ class OperationCall:
         return reach(self.config, reads=reads, founds=founds, name=self.name)
 
     def run(self, perform: Callable[..., Awaitable[int | None]], **arguments: Any) -> None:
-        """Run a coroutine function with this call and the arguments; end with the exit code that it returns, if any."""
+        """Perform a command with this call and the arguments; end with the exit code that it returns, if any.
+
+        ``perform`` is a coroutine function, or a function that returns an awaitable after work without an event loop.
+        """
         import anyio
 
-        if code := anyio.run(functools.partial(perform, self, **arguments)):
+        async def wait(performed: Awaitable[int | None]) -> int | None:
+            return await performed
+
+        if code := anyio.run(wait, perform(self, **arguments)):
             click.get_current_context().exit(code)
 
     def answer(self, value: Any, lines: str | Iterable[str]) -> None:
@@ -44,9 +50,10 @@ class OperationCall:
 
 
 def operation(perform: Callable[..., Awaitable[int | None]]) -> Command:
-    """Make a command of a coroutine function: add the options for configuration and server, and run it.
+    """Make a command of a function: add the options for configuration and server, and run it.
 
-    Its first argument is the `OperationCall`. It may return an exit code.
+    Its first argument is the `OperationCall`. It may return an exit code. A command that imports a user's code is a
+    function that does so before it returns its coroutine: a module may call `asyncio.run` when it is imported.
     """
 
     @functools.wraps(perform)

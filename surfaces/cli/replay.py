@@ -13,6 +13,8 @@ from callboard.surfaces.cli.output import progress, style
 from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from callboard.projections.lists.where import Where
     from callboard.service.operations.replay_all import Location, Replaying, Report
     from callboard.service.operations.replays import Replayed
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 )
 @code_option
 @operation
-async def replay(
+def replay(
     call: OperationCall,
     run: str | None,
     at: int | None,
@@ -46,7 +48,7 @@ async def replay(
     definition: str | None,
     jobs: int | None,
     code: tuple[str, ...],
-) -> int:
+) -> "Awaitable[int | None]":
     """Run the interpreter over the log of RUN again, and verify that it requests what was recorded.
 
     Nothing is executed and nothing is written. If there is a difference, both sides are shown, and the exit code is 1.
@@ -57,13 +59,12 @@ async def replay(
     if everything:
         if at is not None:
             raise click.UsageError("--at needs one RUN")
-        return await _replay_runs(call, ReplayRequest(run, since, question, definition, jobs, code))
+        return _replay_runs(call, ReplayRequest(run, since, question, definition, jobs, code))
     if run is None:
         raise click.UsageError("name a RUN, or pass --all")
     if any(given is not None for given in (since, question, definition, jobs)):
         raise click.UsageError("--since, --where, --definition and --jobs need --all")
-    await _replay_run(call, run, at)
-    return exits.OK
+    return _replay_run(call, run, at)
 
 
 async def _replay_run(call: OperationCall, run: str, at: int | None) -> None:

@@ -12,6 +12,8 @@ from callboard.surfaces.cli.output import problem_text, say, table
 from callboard.surfaces.cli.start_options import is_file, start_options
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from callboard.features.schedules.schedule import Overlap
     from callboard.features.schedules.schedules import ScheduleRow, Schedules
     from callboard.languages.authoring import Times
@@ -59,7 +61,7 @@ def schedule() -> None:
 )
 @click.option("--due-as", metavar="FIELD", default="", help="Add the due time to the input, as this field.")
 @operation
-async def add(
+def add(
     call: OperationCall,
     request: StartRequest,
     name: str | None,
@@ -70,7 +72,7 @@ async def add(
     overlap: "Overlap",
     catch_up: int | None,
     due_as: str,
-) -> None:
+) -> "Awaitable[None]":
     """Add a schedule, or replace the one of the same name.
 
     FILE may also be the name of a registered definition (`callboard push`): each run uses the version in force when it
@@ -98,19 +100,23 @@ async def add(
         catch_up=catch_up if catch_up is not None else times.catch_up if times is not None else 1,
         overlap=overlap,
     )
-    async with call.connect(founds=True) as connection:
-        added = await _schedules(connection).add(schedule, Definitions())
-    if isinstance(added, list):
-        raise RequestRefused("schedule", added, request.file, made.source)
-    for warning in added.warnings:
-        say(problem_text(warning, request.file, made.source), err=True)
-    lines = [f"{added.name}: {added.when}"]
-    due = added.next
-    for number in range(NEXT_SHOWN):
-        if due is not None:
-            lines.append(f"  {'then' if number else 'next'} {local(due)}")
-            due = schedule.when.after(due)
-    call.answer(added, lines)
+
+    async def store() -> None:
+        async with call.connect(founds=True) as connection:
+            added = await _schedules(connection).add(schedule, Definitions())
+        if isinstance(added, list):
+            raise RequestRefused("schedule", added, request.file, made.source)
+        for warning in added.warnings:
+            say(problem_text(warning, request.file, made.source), err=True)
+        lines = [f"{added.name}: {added.when}"]
+        due = added.next
+        for number in range(NEXT_SHOWN):
+            if due is not None:
+                lines.append(f"  {'then' if number else 'next'} {local(due)}")
+                due = schedule.when.after(due)
+        call.answer(added, lines)
+
+    return store()
 
 
 @schedule.command("list")

@@ -13,6 +13,8 @@ from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from callboard.bus.events import Event
     from callboard.bus.prices import Prices
     from callboard.bus.subjects import RunRef
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--locals", "with_locals", is_flag=True, help="With --at: also the local variables of each frame.")
 @code_option
 @operation
-async def show(
+def show(
     call: OperationCall,
     run: str,
     state: bool,
@@ -38,7 +40,7 @@ async def show(
     at: int | None,
     with_locals: bool,
     code: tuple[str, ...],
-) -> None:
+) -> "Awaitable[None]":
     """Show the state of RUN: status, nodes, what it waits for, usage, error.
 
     With --at it is the state after event N. For a Python workflow whose --code is given, that includes the stack of
@@ -53,23 +55,33 @@ async def show(
     if at is None and (with_locals or code):
         raise click.UsageError("--locals and --code need --at")
     host_code(code)
-    async with source(call.config, run, name=call.name) as runs:
-        # A damaged or encrypted event prevents only the state in the middle of a run, which needs a replay.
-        ref, events = (None, await runs.events(run)) if at is None else await runs.run(run)
-    if ref is not None and at is not None and at > events[-1].n:
-        raise no_event(ref, events, at)
-    until = events if at is None else [event for event in events if event.n <= at]
-    if state:
-        _say_state(call, until)
-    else:
-        result = result_of(until, call.config.price_table())
-        stacks, lines = _stacks_at(call, ref, events, at, with_locals=with_locals)
-        told = _standing(result, until, call.settings, full=full)
-        call.answer({**_state_object(result, until), **stacks}, [told, *lines])
-    if opens:
-        from callboard.surfaces.cli.page import open_run
 
-        open_run(call.config, run)
+    async def read() -> None:
+        stacks: dict[str, Any] = {}
+        lines: list[str] = []
+        async with source(call.config, run, name=call.name) as runs:
+            if at is None:
+                events = await runs.events(run)
+            else:
+                # A replay needs all events: an encrypted or damaged one is an error here, and not for the latest state.
+                ref, recorded = await runs.run(run)
+                if at > recorded[-1].n:
+                    raise no_event(ref, recorded, at)
+                events = [event for event in recorded if event.n <= at]
+                if not state:
+                    stacks, lines = _stacks_at(call, ref, recorded, at, with_locals=with_locals)
+        if state:
+            _say_state(call, events)
+        else:
+            result = result_of(events, call.config.price_table())
+            text = _standing(result, events, call.settings, full=full)
+            call.answer({**_state_object(result, events), **stacks}, [text, *lines])
+        if opens:
+            from callboard.surfaces.cli.page import open_run
+
+            open_run(call.config, run)
+
+    return read()
 
 
 FORMATS = ("tree", "waterfall", "table", "mermaid", "svg", "result", "json", "jaeger", "events")
@@ -143,7 +155,7 @@ def _state_object(result: "RunResult", events: "Sequence[Event]") -> dict[str, A
 
 
 def _stacks_at(
-    call: OperationCall, ref: "RunRef | None", events: "Sequence[Event]", at: int | None, *, with_locals: bool
+    call: OperationCall, ref: "RunRef", events: "Sequence[Event]", at: int, *, with_locals: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the stacks of a run's tasks after event ``at``, if its definition is code: for JSON, and as lines."""
     import msgspec
@@ -154,8 +166,6 @@ def _stacks_at(
     from callboard.surfaces.cli.errors import error_text
     from callboard.surfaces.cli.stacks import secrets_for, stack_lines
 
-    if ref is None or at is None:
-        return {}, []
     told: dict[str, Any] = {"at": at}
     if not names_code(events):
         return told, []

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.service.files.start_request import StartRequest
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import NAME_ONE, Many, many, pairs
 from callboard.surfaces.cli.output import problem_text, say
 from callboard.surfaces.cli.start_options import is_file, start_options
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from callboard.bus.events import Problem
     from callboard.runtime.admission.verdicts import Verdict
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @partial(start_options, names=True)
 @operation
-async def start(call: OperationCall, request: StartRequest) -> None:
+def start(call: OperationCall, request: StartRequest) -> "Awaitable[None]":
     """Start a run on a running server, such as `callboard up`, and print its id.
 
     FILE may also be the name of a registered definition (`callboard push`). When the command returns, the run is
@@ -35,16 +36,20 @@ async def start(call: OperationCall, request: StartRequest) -> None:
     from callboard.service.files.start_messages import prepare, prepare_by_name
 
     prepared = prepare(request) if is_file(request.file) else prepare_by_name(request)
-    with within(read(os.environ)):
-        try:
-            async with call.connect(reads=False) as connection:
-                verdict = await connection.client.start(prepared.message)
-        except (PermissionDenied, JetStreamDisabled):
-            if call.config.nats_url is None:
-                raise
-            # The user may only send requests to workers (see `deploy/README.md`), or is a tenant's account.
-            verdict = await start_by_request(prepared.message, call.config, call.name)
-    _print_started(call, verdict, prepared.warnings, request.file, prepared.source)
+
+    async def send() -> None:
+        with within(read(os.environ)):
+            try:
+                async with call.connect(reads=False) as connection:
+                    verdict = await connection.client.start(prepared.message)
+            except (PermissionDenied, JetStreamDisabled):
+                if call.config.nats_url is None:
+                    raise
+                # The user may only send requests to workers (see `deploy/README.md`), or is a tenant's account.
+                verdict = await start_by_request(prepared.message, call.config, call.name)
+        _print_started(call, verdict, prepared.warnings, request.file, prepared.source)
+
+    return send()
 
 
 def _print_started(
@@ -103,7 +108,7 @@ def _override_options(command: _Command) -> _Command:
 @_input
 @_override_options
 @operation
-async def fork(
+def fork(
     call: OperationCall,
     run: str,
     at: int | None,
@@ -111,7 +116,7 @@ async def fork(
     outcome: str | None,
     variables: tuple[str, ...],
     **given: Any,
-) -> None:
+) -> "Awaitable[int | None]":
     """Start a new run that continues RUN from an earlier point, and print its id. RUN is not changed.
 
     The events up to that point are shared; the log has them once. An input, an option or a definition that would change
@@ -125,7 +130,7 @@ async def fork(
         place["outcome"] = read_outcome(outcome)
     if variables:
         place["variables"] = option_values(pairs(variables, "--set"))
-    await _start_fork(call, run, place, make_start(**given))
+    return _start_fork(call, run, place, make_start(**given))
 
 
 @click.command()
@@ -133,13 +138,13 @@ async def fork(
 @_override_options
 @many
 @operation
-async def retry(call: OperationCall, whom: Many | str | None, **given: Any) -> int:
+def retry(call: OperationCall, whom: Many | str | None, **given: Any) -> "Awaitable[int | None]":
     """Retry a failed RUN: start a new run that continues from before the failure, and print its id.
 
     A cancelled or killed run continues from before the cancellation, also if it was paused; an expired run waits again.
     Child runs continue from where they were, without repeating their work.
     """
-    return await _fork_each(call, whom, "retry", {"failure": True}, given)
+    return _fork_each(call, whom, "retry", {"failure": True}, given)
 
 
 @click.command()
@@ -148,25 +153,24 @@ async def retry(call: OperationCall, whom: Many | str | None, **given: Any) -> i
 @_override_options
 @many
 @operation
-async def rerun(call: OperationCall, whom: Many | str | None, **given: Any) -> int:
+def rerun(call: OperationCall, whom: Many | str | None, **given: Any) -> "Awaitable[int | None]":
     """Start a new run with the same start as RUN, and print its id."""
-    return await _fork_each(call, whom, "rerun", {"again": True}, given)
+    return _fork_each(call, whom, "rerun", {"again": True}, given)
 
 
-async def _fork_each(
+def _fork_each(
     call: OperationCall, whom: Many | str | None, verb: str, place: dict[str, Any], given: dict[str, Any]
-) -> int:
-    """Start a run from another run, or from each run that matches a question; return the exit code."""
+) -> "Awaitable[int | None]":
+    """Start a run from another run, or from each run that matches a question; it results in the exit code."""
     if whom is None:
         raise click.UsageError(NAME_ONE)
     if isinstance(whom, str):
-        await _start_fork(call, whom, place, make_start(**given))
-        return exits.OK
+        return _start_fork(call, whom, place, make_start(**given))
     if given["run_id"] is not None:
         raise click.UsageError("--run-id needs one RUN")
     from callboard.surfaces.cli.bulk import begin_many
 
-    return await begin_many(call, whom, verb, make_start(**given))
+    return begin_many(call, whom, verb, make_start(**given))
 
 
 async def _start_fork(call: OperationCall, run: str, place: dict[str, Any], start: dict[str, Any]) -> None:

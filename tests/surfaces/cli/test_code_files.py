@@ -131,3 +131,17 @@ def test_code_that_cannot_be_imported_is_not_registered(workdir: Workdir) -> Non
     result = workdir.run("push", workdir.write("unloadable_play.py", "1 / 0\n"))
     assert result.exit_code == exits.FAILED
     assert "error python.import_failed" in result.stderr
+
+
+def test_a_module_may_run_an_event_loop_when_it_is_imported(workdir: Workdir) -> None:
+    loop = "\nimport asyncio\nasyncio.run(asyncio.sleep(0))\n"
+    file = workdir.write("looping_play.py", ENTRIES.format(name="echo", more="") + loop)
+    workdir.run_json("run", file, "--input", '{"word": "ok"}', "--run-id", "r1", "--data-dir", ".callboard")
+    for command in (
+        ("show", "r1", "--at", "3", "--code", file),
+        ("replay", "r1", "--code", file),
+        ("push", f"{file}:echo"),
+        ("schedule", "add", file, "--every", "1h", "--input", '{"word": "ok"}'),
+    ):
+        result = workdir.run(*command)
+        assert result.exit_code == exits.OK, result.output
