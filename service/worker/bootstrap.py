@@ -82,8 +82,8 @@ async def open_worker(
     )
     # A guest that does not run the server sends no notices: its rules may differ from those of the other workers.
     rules = config.notify if not guest or connection.server is not None else {}
-    async with send_notices(connection, rules, lent) as told, background_tasks() as tasks:
-        for feature in features_of(worker, services, connection, outbox, watch, told, guest=guest):
+    async with send_notices(connection, rules, lent) as notices, background_tasks() as tasks:
+        for feature in features_of(worker, services, connection, outbox, watch, notices, guest=guest):
             tasks.start_soon(persistently, feature.name, feature.run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()

@@ -26,11 +26,14 @@ def features_of(
     connection: Connection,
     outbox: Outbox,
     watch: StoreWatch,
-    told: Callable[[], Counter[tuple[str, str]]],
+    notices: Callable[[], Counter[tuple[str, str]]],
     *,
     guest: bool,
 ) -> list[Feature]:
-    """Return the features that a worker has by its configuration. Modules of others are not imported."""
+    """Return the features that a worker has by its configuration. The modules of others are not imported.
+
+    ``notices`` returns the counts of this process's notices.
+    """
     config = connection.config
     features = [
         Feature("store watch", watch.run),
@@ -52,7 +55,7 @@ def features_of(
         from callboard.features.telemetry.metrics_endpoint import Scraped
         from callboard.service.worker.figures import Figures, unready
 
-        figures = Figures(worker, connection.log, told)
+        figures = Figures(worker, connection.log, notices)
         scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))
         features += [Feature("figures", figures.run), Feature("metrics", scraped.run)]
     return features

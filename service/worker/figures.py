@@ -26,10 +26,10 @@ class Figures:
     """The metrics of one worker on one log."""
 
     def __init__(
-        self, worker: Worker, log: JetStreamLog, told: Callable[[], Counter[tuple[str, str]]] = Counter
+        self, worker: Worker, log: JetStreamLog, notices: Callable[[], Counter[tuple[str, str]]] = Counter
     ) -> None:
         self._worker = worker
-        self._told = told
+        self._notices = notices
         self._lag = Histogram("callboard_worker_loop_lag_seconds", "Lag of the event loop.", LAG_BOUNDS_S)
         self._appends = Histogram(
             "callboard_worker_append_seconds", "Time from an append to its acknowledgement.", APPEND_BOUNDS_S
@@ -46,7 +46,7 @@ class Figures:
     def families(self) -> Iterator[MetricFamily]:
         """Return the current metrics."""
         load, counts = self._worker.load(), self._worker.counts
-        told: list[tuple[str, Kind, str, float]] = [
+        figures: list[tuple[str, Kind, str, float]] = [
             ("runs", "gauge", "Runs at this worker.", load.runs),
             ("runs_max", "gauge", "Maximum number of active runs.", load.runs_max),
             ("effects", "gauge", "Effects that it is carrying out.", load.effects),
@@ -60,14 +60,15 @@ class Figures:
                 counts.divergences,
             ),
         ]
-        for name, kind, help, value in told:
+        for name, kind, help, value in figures:
             yield MetricFamily(f"callboard_worker_{name}", kind, help, [Sample(value)])
         if load.store is not None:
             yield MetricFamily(
                 "callboard_worker_store_share", "gauge", "How full the store is, 1 is full.", [Sample(load.store)]
             )
         notices = [
-            Sample(count, {"rule": rule, "outcome": outcome}) for (rule, outcome), count in sorted(self._told().items())
+            Sample(count, {"rule": rule, "outcome": outcome})
+            for (rule, outcome), count in sorted(self._notices().items())
         ]
         yield MetricFamily("callboard_worker_notices_total", "counter", "Notices, by rule and outcome.", notices)
         yield self._lag.family()
