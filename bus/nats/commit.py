@@ -11,12 +11,11 @@ does not say which guard failed. The messages are then published one by one, eac
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import anyio
-import anyio.lowlevel
 import msgspec
 from msgspec import Struct
 
@@ -36,6 +35,8 @@ MESSAGE_ID = "Nats-Msg-Id"
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+BATCH_ID = "Nats-Batch-Id"
+BATCH_SEQUENCE = "Nats-Batch-Sequence"
 
 _REFUSED = frozenset({10071, 10164})
 """Error codes: wrong last sequence; on a replicated stream also another write with the same guard in flight."""
@@ -65,7 +66,10 @@ def guard_headers(after: int, filter: str) -> dict[str, str]:
 
 
 def _read_ack(answer: bytes) -> _PubAck:
-    ack = _decode_ack(answer)
+    try:
+        ack = _decode_ack(answer)
+    except msgspec.DecodeError as error:
+        raise NoAnswer(f"the answer is no acknowledgement: {error}") from error
     if ack.error is None:
         return ack
     code = ack.error.get("err_code")
@@ -125,14 +129,23 @@ async def publish_batch(requests: Requests, messages: Sequence[OutgoingMessage])
     :raises AppendRefused: if the guard of any message does not hold; the server has then stored nothing
     :raises NoAnswer: if no answer came, or the server did not accept the batch
     """
+    *first, last = batched(messages)
+    for message in first:
+        await requests.send(message.subject, message.data, message.headers)
+    return _read_ack(await requests.request(last.subject, last.data, last.headers, hurry=True)).seq
+
+
+def batched(messages: Sequence[OutgoingMessage]) -> Sequence[OutgoingMessage]:
+    """Return messages with the headers of one atomic batch. A single message stays as it is."""
+    if len(messages) == 1:
+        return messages
     batch = uuid4().hex
-    for i, message in enumerate(messages[:-1], 1):
-        headers = {**message.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(i)}
-        await requests.send(message.subject, message.data, headers)
-    last = messages[-1]
-    headers = {**last.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages))}
-    headers["Nats-Batch-Commit"] = "1"
-    return _read_ack(await requests.request(last.subject, last.data, headers, hurry=True)).seq
+    found = [
+        OutgoingMessage(one.subject, one.data, {**one.headers, BATCH_ID: batch, BATCH_SEQUENCE: str(i)})
+        for i, one in enumerate(messages, 1)
+    ]
+    found[-1].headers["Nats-Batch-Commit"] = "1"
+    return found
 
 
 async def publish_turn(requests: Requests, messages: Sequence[OutgoingMessage]) -> int:
@@ -153,138 +166,147 @@ async def publish_turn(requests: Requests, messages: Sequence[OutgoingMessage]) 
 class _Pending:
     """Messages of one run that wait for their commit, and the result of the commit.
 
-    ``together`` means that all of them are to be stored or none.
+    ``together`` means that all of them are to be stored or none. ``done`` is set to the sequence of the last message.
+    It is set to None if their caller has to publish the messages of ``singly`` one by one.
     """
 
-    __slots__ = ("error", "gone", "leads", "messages", "run", "sequence", "together", "woken")
+    __slots__ = ("done", "gone", "messages", "run", "singly", "together")
 
     def __init__(self, messages: Sequence[OutgoingMessage], *, together: bool) -> None:
         self.messages = messages
         self.together = together
         self.run = messages[0].headers[EXPECTED_SUBJECT]
-        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.leads = False
+        self.done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self.gone = False
-        self.sequence = 0
-        self.error: AppendRefused | NoAnswer | None = None
+        self.singly: list[_Pending] = []
 
-    def lead(self) -> None:
-        self.leads = True
-        self._wake()
+    def settle(self, sequence: int | None) -> None:
+        if not self.done.done():
+            self.done.set_result(sequence)
 
-    def settle(self, sequence: int = 0, error: AppendRefused | NoAnswer | None = None) -> None:
-        self.sequence, self.error = sequence, error
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self.woken.done():
-            self.woken.set_result(None)
+    def fail(self, error: AppendRefused | NoAnswer) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class Committer:
     """Merges the pending appends of many runs.
 
-    It needs no background task. A caller that finds no leader becomes the leader: it commits its own messages together
-    with all pending ones, and hands the lead over to the next waiting caller.
+    One commit is in flight at a time. It is sent by the caller that finds none in flight, or by the answer to the one
+    before, and its own answer wakes the callers. So a commit needs no task. If a batch fails, one of its callers
+    publishes the messages one by one, because each run needs its own answer.
     """
 
     def __init__(self, requests: Requests, *, batches: bool = False) -> None:
         self._requests = requests
         self._batches = batches
         self._pending: deque[_Pending] = deque()
-        self._led = False
-        self._crowded = False
+        self._busy = False
 
     async def put(self, messages: Sequence[OutgoingMessage], *, together: bool = False) -> int:
         """Publish messages of one run, alone or in one batch with those of others. Return and raise as `publish_chain`.
 
         With ``together``, all messages are stored or none of them, as by `publish_batch`.
         """
+        await self._requests.prepare()
         pending = _Pending(messages, together=together)
-        if self._led:
-            await self._wait(pending)
-        else:
-            self._led = pending.leads = True
-        if pending.leads:
-            await self._lead(pending)
-        if pending.error is not None:
-            raise pending.error
-        return pending.sequence
-
-    async def _wait(self, pending: _Pending) -> None:
-        """Wait until a leader has committed these messages, or until their caller is the leader."""
         self._pending.append(pending)
+        if not self._busy:
+            self._begin()
         try:
-            await pending.woken
+            sequence = await pending.done
         except asyncio.CancelledError:
-            # Messages that no leader has taken were never published, and are not needed any longer.
+            # Messages that are in no batch yet were never published, and are not needed any longer.
             pending.gone = True
-            if pending.leads:
-                self._hand_over()
+            self._hand_over(pending.singly)
             raise
+        return sequence if sequence is not None else await self._publish_singly(pending)
 
-    async def _lead(self, pending: _Pending) -> None:
-        batch = [pending]
+    def _begin(self) -> None:
+        """Send the next commit, if there is anything to commit."""
+        batch = self._take_batch()
+        self._busy = bool(batch)
+        if not batch:
+            return
+        messages = batch[0].messages if len(batch) == 1 else [one for pending in batch for one in pending.messages]
+        many = len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX
+        if len(messages) > 1 and not (many or self._batches):
+            self._hand_over(batch)
+            return
         try:
-            if self._crowded:
-                # The callers that the last commit woke are about to append again: let them join this batch.
-                await anyio.lowlevel.checkpoint()
-            batch += self._take_batch(pending)
-            self._crowded = len(batch) > 1
-            # If the leader is cancelled, the other callers of its batch still need their answers.
-            with anyio.CancelScope(shield=True):
-                await self._commit(batch)
-        finally:
-            # They need answers also if the leader fails unexpectedly. Answers that were already given stay.
-            for other in batch[1:]:
-                if not other.woken.done():
-                    other.settle(error=NoAnswer("the commit failed"))
-            self._hand_over()
+            self._requests.post(batched(messages), lambda read: self._take_answer(batch, read))
+        except NoAnswer:
+            self._hand_over(batch)
 
-    def _take_batch(self, first: _Pending) -> list[_Pending]:
-        """Take the appends for the leader's batch, in order, up to one of a run that the batch already contains."""
+    def _take_answer(self, batch: list[_Pending], read: Callable[[], bytes]) -> None:
+        """Wake the callers of a commit that was answered, and send the next one."""
+        try:
+            last = _read_ack(read()).seq
+        except (AppendRefused, NoAnswer) as error:
+            if len(batch) == 1 and len(batch[0].messages) == 1:
+                batch[0].fail(error)
+                self._begin()
+            else:
+                # The guard of one run failed, or the result is unknown. Published one by one, each run gets its answer.
+                self._hand_over(batch)
+            return
+        for pending in reversed(batch):
+            pending.settle(last)
+            last -= len(pending.messages)
+        if len(batch) == 1:
+            self._begin()
+        else:
+            # The callers that were woken are about to append again: let them join the next batch.
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _take_batch(self) -> list[_Pending]:
+        """Take the oldest appends, in order, up to one of a run that the batch already contains."""
         taken: list[_Pending] = []
-        runs, room = {first.run}, BATCH_MESSAGES_MAX - len(first.messages)
-        while self._pending and len(self._pending[0].messages) <= room and self._pending[0].run not in runs:
-            pending = self._pending.popleft()
+        runs, room = set[str](), BATCH_MESSAGES_MAX
+        while self._pending:
+            pending = self._pending[0]
             if not pending.gone:
+                if taken and (len(pending.messages) > room or pending.run in runs):
+                    break
                 taken.append(pending)
                 runs.add(pending.run)
                 room -= len(pending.messages)
+            self._pending.popleft()
         return taken
 
-    def _hand_over(self) -> None:
-        while self._pending:
-            heir = self._pending.popleft()
-            if not heir.gone:
-                heir.lead()
-                return
-        self._led = False
+    def _hand_over(self, batch: list[_Pending]) -> None:
+        """Have one of the callers publish the messages of a batch one by one. Without a caller nobody needs them."""
+        waiting = [pending for pending in batch if not pending.gone]
+        if waiting:
+            waiting[0].singly = waiting
+            waiting[0].settle(None)
+        elif batch:
+            self._begin()
 
-    async def _commit(self, batch: list[_Pending]) -> None:
-        messages = [message for pending in batch for message in pending.messages]
-        many = len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX
-        if many or (self._batches and len(messages) > 1):
-            try:
-                last = await publish_batch(self._requests, messages)
-            except (AppendRefused, NoAnswer):
-                # The guard of one run failed, or the result is unknown. Published one by one, each run gets its answer.
-                pass
-            else:
-                for pending in reversed(batch):
-                    pending.settle(last)
-                    last -= len(pending.messages)
-                return
-        if len(batch) == 1:
-            await self._single(batch[0])
-            return
-        async with anyio.create_task_group() as tasks:
-            for pending in batch:
-                tasks.start_soon(self._single, pending)
+    async def _publish_singly(self, leader: _Pending) -> int:
+        batch, leader.singly = leader.singly, []
+        leader.done = asyncio.get_running_loop().create_future()
+        try:
+            # If this caller is cancelled, the others still need their answers.
+            with anyio.CancelScope(shield=True):
+                if len(batch) == 1:
+                    await self._single(leader)
+                else:
+                    async with anyio.create_task_group() as tasks:
+                        for pending in batch:
+                            tasks.start_soon(self._single, pending)
+        finally:
+            # They need answers also if this fails unexpectedly. Answers that were already given stay.
+            for other in batch[1:]:
+                other.fail(NoAnswer("the commit failed"))
+            self._begin()
+        sequence = await leader.done
+        assert sequence is not None
+        return sequence
 
     async def _single(self, pending: _Pending) -> None:
         try:
             publish = publish_batch if pending.together else publish_chain
             pending.settle(await publish(self._requests, pending.messages))
         except (AppendRefused, NoAnswer) as error:
-            pending.settle(error=error)
+            pending.fail(error)

@@ -5,7 +5,9 @@ wildcard subscription, a token per request) without the checks and the timeout t
 """
 
 import asyncio
-from itertools import count
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count, takewhile
 from typing import NamedTuple
 
 import anyio
@@ -13,7 +15,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.client import ReconnectingClient
+from callboard.bus.nats.client import Posted, ReconnectingClient
 
 REQUEST_TIMEOUT_S = 2.0
 """How long one request to JetStream may take before its result is considered unknown. Callers then repeat it."""
@@ -39,8 +41,12 @@ class Lost(NoAnswer):
         super().__init__(f"{subject}: the connection was lost")
 
 
+Answer = bytes | Msg | None
+"""The body of an answer, or the message itself if it has headers; None if no answer came."""
+
+
 class _Waiting(NamedTuple):
-    answer: asyncio.Future[bytes | Msg | None]
+    take: Callable[[Answer], None]
     until: float
 
 
@@ -70,13 +76,9 @@ class Requests:
         :raises Lost: if the connection was lost
         :raises NoAnswer: if the subject has no responders, or the connection is down
         """
-        if not self._subscribed:
-            await self._subscribe()
-        token, losses = str(next(self._tokens)), self._losses
-        answer: asyncio.Future[bytes | Msg | None] = self._loop.create_future()
-        self._waiting[token] = _Waiting(answer, self._loop.time() + REQUEST_TIMEOUT_S)
-        if not self._sweeping:
-            self._sweep()
+        await self.prepare()
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        token, losses = self._expect(partial(_set, answer)), self._losses
         try:
             await self.nc.publish(subject, data, f"{self._inbox}.{token}", headers)
             if hurry:
@@ -86,6 +88,32 @@ class Requests:
             raise NoAnswer(f"{subject}: {error}") from error
         finally:
             self._waiting.pop(token, None)
+        return self._body(subject, message, losses)
+
+    def post(self, messages: Sequence[Posted], take: Callable[[Callable[[], bytes]], None]) -> None:
+        """Write messages to the wire at once; the last is a request. Call `prepare` before.
+
+        ``take`` is called once, without a task, when the answer comes or cannot come any longer. It receives a function
+        that returns the body of the answer or raises as `request`.
+
+        :raises NoAnswer: if the messages cannot be published in this way: `request` may say why
+        """
+        last, losses = messages[-1].subject, self._losses
+        token = self._expect(lambda answer: take(partial(self._body, last, answer, losses)))
+        if not self.nc.write(messages, f"{self._inbox}.{token}"):
+            del self._waiting[token]
+            raise NoAnswer(f"{last}: the connection is down, or a message is not a usual one")
+
+    def _expect(self, take: Callable[[Answer], None]) -> str:
+        """Return the token of a new request."""
+        token = str(next(self._tokens))
+        self._waiting[token] = _Waiting(take, self._loop.time() + REQUEST_TIMEOUT_S)
+        if not self._sweeping:
+            self._sweep()
+        return token
+
+    def _body(self, subject: str, message: Answer, losses: int) -> bytes:
+        """Return the body of an answer to a request that was sent after so many losses of the connection."""
         if isinstance(message, bytes):
             return message
         if message is None:
@@ -104,7 +132,10 @@ class Requests:
         except NatsError as error:
             raise NoAnswer(f"{subject}: {error}") from error
 
-    async def _subscribe(self) -> None:
+    async def prepare(self) -> None:
+        """Subscribe to the answers, once."""
+        if self._subscribed:
+            return
         async with self._subscribing:
             if not self._subscribed:
                 await self.nc.subscribe_directly(f"{self._inbox}.*", self._take_plain, self._take)
@@ -116,25 +147,28 @@ class Requests:
     async def _take(self, message: Msg) -> None:
         self._settle(message.subject.rpartition(".")[2], message)
 
-    def _settle(self, token: str, message: bytes | Msg | None) -> None:
-        waiting = self._waiting.get(token)
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(message)
+    def _settle(self, token: str, message: Answer) -> None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None:
+            waiting.take(message)
 
     def _lose(self) -> None:
         """End all open requests, because their answers are lost with the connection."""
         self._losses += 1
-        for token in self._waiting:
+        for token in list(self._waiting):
             self._settle(token, None)
 
     def _sweep(self) -> None:
         """End requests that have timed out. One timer serves all requests, as long as there are any."""
         now = self._loop.time()
-        for token, waiting in self._waiting.items():
-            if waiting.until > now:
-                # All have the same timeout, so they time out in the order in which they were sent.
-                break
+        # All have the same timeout, so they time out in the order in which they were sent.
+        for token in list(takewhile(lambda token: self._waiting[token].until <= now, self._waiting)):
             self._settle(token, None)
         self._sweeping = bool(self._waiting)
         if self._sweeping:
             self._loop.call_later(SWEEP_S, self._sweep)
+
+
+def _set(answer: asyncio.Future[Answer], message: Answer) -> None:
+    if not answer.done():
+        answer.set_result(message)

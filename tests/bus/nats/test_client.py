@@ -1,7 +1,9 @@
 """The client encodes usual messages without the library, and sends the same bytes as the library."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from nats.errors import BadSubjectError, ConnectionClosedError, MaxPayloadError
 from nats.js.api import Header
 
 from callboard.bus.nats.client import ReconnectingClient
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
 from tests.support.lane_server import AccountServer
 
@@ -53,6 +56,55 @@ async def test_the_client_sends_the_same_bytes_as_the_library(tmp_path: Path) ->
             assert ours.headers == theirs.headers
         size = len(ways) * sum(len(body) for body, _reply, _headers in CASES)
         assert (nc.stats["out_msgs"], nc.stats["out_bytes"]) == (before[0] + len(ways) * len(CASES), before[1] + size)
+
+
+async def test_messages_that_are_written_at_once_equal_those_of_the_library(tmp_path: Path) -> None:
+    async with line(tmp_path) as nc:
+        subscription = await nc.subscribe("a.>")
+        for body, reply, headers in CASES:
+            message = OutgoingMessage("a.b", body, headers or {})
+            if not nc.write([message], reply):
+                assert "Folded" in (headers or {})
+                continue
+            said = await subscription.next_msg(timeout=10)
+            await Client.publish(nc, "a.b", body, reply, headers)
+            theirs = await subscription.next_msg(timeout=10)
+            assert (said.reply, said.data, said.headers or {}) == (theirs.reply, theirs.data, theirs.headers or {})
+
+
+WIRE = b"MSG in.1 1 5\r\nfirst\r\nMSG in.2 2 6\r\nsecond\r\nPING\r\nMSG in.3 1 back 5\r\nthird\r\nMSG in.4 1 0\r\n\r\n"
+
+
+class PiecewiseClient(ReconnectingClient):
+    """A client that gets pieces of `WIRE` by hand, and notes what it takes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[bytes, bytes]] = []
+        self.reader = asyncio.StreamReader()
+        self._takers[1] = lambda subject, data: self.taken.append((subject, data))
+        self._read_directly(self.reader)
+
+    async def feed(self, data: bytes, *, parse: bool) -> None:
+        self.reader.feed_data(data)
+        if parse and self.reader._buffer:  # pyright: ignore
+            await self._ps.parse(await self.reader.read(len(WIRE)))
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self.taken.append((subject, data))
+
+    async def _process_ping(self) -> None:
+        self.taken.append((b"ping", b""))
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WIRE)), st.booleans()), max_size=6))
+async def test_direct_messages_keep_their_order_in_pieces_of_any_size(cuts: list[tuple[int, bool]]) -> None:
+    client = PiecewiseClient()
+    parses = {0: True, **dict(cuts), len(WIRE): True}
+    for start, end in pairwise(sorted(parses)):
+        await client.feed(WIRE[start:end], parse=parses[end])
+    messages = [(b"in.1", b"first"), (b"in.2", b"second"), (b"ping", b""), (b"in.3", b"third"), (b"in.4", b"")]
+    assert client.taken == messages
 
 
 async def test_invalid_messages_are_refused_as_by_the_library(tmp_path: Path) -> None:
