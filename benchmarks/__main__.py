@@ -4,11 +4,24 @@ import argparse
 
 import anyio
 
-from benchmarks import appends, expressions, find, footprint, growth, hostile, http, parked, replays, starts, store
+from benchmarks import (
+    appends,
+    counts,
+    expressions,
+    find,
+    footprint,
+    growth,
+    hostile,
+    http,
+    parked,
+    replays,
+    starts,
+    store,
+)
 from benchmarks.staffed import quiet
 
 
-def main(names: list[str], sizes: tuple[int, ...], *, cold: bool) -> None:
+def main(names: list[str], sizes: tuple[int, ...], only: list[str], top: int, *, cold: bool) -> None:
     quiet()
     wanted = names or [
         "appends",
@@ -44,6 +57,8 @@ def main(names: list[str], sizes: tuple[int, ...], *, cold: bool) -> None:
                 anyio.run(growth.report_cold, size)
         else:
             anyio.run(growth.report, sizes)
+    if "counts" in wanted:
+        anyio.run(counts.report, only, top)
     if "hostile" in wanted:
         anyio.run(hostile.report)
     if "http" in wanted:
@@ -59,5 +74,11 @@ if __name__ == "__main__":
         *("--runs", "-n"), type=int, action="append", help="A size of the store for `growth`; may be repeated."
     )
     parser.add_argument("--cold", action="store_true", help="For `growth`: all but the newest runs in cold storage.")
+    parser.add_argument(
+        "--only", action="append", choices=list(counts.WORKLOADS), help="A workload of `counts`; may be repeated."
+    )
+    parser.add_argument(
+        "--top", type=int, default=0, metavar="N", help="For `counts`: list the N functions with the most calls."
+    )
     given = parser.parse_args()
-    main(given.names, tuple(given.runs or growth.RUNS), cold=given.cold)
+    main(given.names, tuple(given.runs or growth.RUNS), given.only or [], given.top, cold=given.cold)
