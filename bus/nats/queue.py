@@ -148,6 +148,58 @@ async def ensure_consumer(
 
     :raises NoAnswer: if JetStream does not answer or refuses
     """
+    return await _create(requests, stream, _configure(durable, filters, ack_wait_s, begins, idle_s))
+
+
+async def ensure_consumers(
+    requests: Requests, stream: str, filters: Mapping[str, Sequence[str]], ack_wait_s: float
+) -> dict[str, int]:
+    """Create or update durable consumers; return of each how many deliveries are not acknowledged.
+
+    Those that exist as wanted are found with one request: the server writes a file, and syncs it, for each request to
+    create a consumer, even if nothing changes.
+
+    :raises NoAnswer: if JetStream does not answer or refuses
+    """
+    existing = {one["name"]: one for one in await list_consumers(requests, stream)}
+    held: dict[str, int] = {}
+
+    async def create(config: Mapping[str, Any]) -> None:
+        held[config["durable_name"]] = await _create(requests, stream, config)
+
+    async with anyio.create_task_group() as tasks:
+        for durable, subjects in filters.items():
+            config, found = _configure(durable, subjects, ack_wait_s), existing.get(durable)
+            if found is not None and config.items() <= found["config"].items():
+                held[durable] = found.get("num_ack_pending", 0)
+            else:
+                tasks.start_soon(create, config)
+    return held
+
+
+async def list_consumers(requests: Requests, stream: str) -> list[dict[str, Any]]:
+    """Return the server's descriptions of all consumers of a stream.
+
+    :raises NoAnswer: if JetStream does not answer or refuses
+    """
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = await api(requests, f"CONSUMER.LIST.{stream}", {"offset": len(found)})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"].get("description")))
+        page = answer.get("consumers") or []
+        found += page
+        if not page or len(found) >= answer["total"]:
+            return found
+
+
+def _configure(
+    durable: str,
+    filters: Sequence[str],
+    ack_wait_s: float,
+    begins: Literal["all", "new"] = "all",
+    idle_s: float | None = None,
+) -> dict[str, Any]:
     config: dict[str, Any] = {
         "durable_name": durable,
         "filter_subjects": list(filters),
@@ -159,6 +211,11 @@ async def ensure_consumer(
     }
     if idle_s is not None:
         config["inactive_threshold"] = int(idle_s * _NS)
+    return config
+
+
+async def _create(requests: Requests, stream: str, config: Mapping[str, Any]) -> int:
+    durable = config["durable_name"]
     body = {"stream_name": stream, "config": config, "action": ""}
     answer = await api(requests, f"CONSUMER.CREATE.{stream}.{durable}", body)
     if "error" in answer:

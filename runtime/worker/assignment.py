@@ -16,7 +16,7 @@ from nats.aio.client import Client
 
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
+from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumers, pending_acks, redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.cluster.code_hosts import CodeHosts, owner
@@ -144,17 +144,11 @@ class Assignment:
 
         :raises NoAnswer: if JetStream does not answer or refuses
         """
-        subjects = self._log.subjects
-
-        async def one(queue: int, durable: str, filters: list[str]) -> None:
-            self._pending_acks[queue] = await ensure_consumer(
-                self._log.requests, self._log.stream, durable, filters, self._ack_wait_s
-            )
-
-        await one(_INBOX, ADMISSION, list(subjects.inbound()))
-        async with anyio.create_task_group() as tasks:
-            for partition in range(self._log.partitions):
-                tasks.start_soon(one, partition, _durable(partition), list(subjects.partition(partition)))
+        subjects, partitions = self._log.subjects, range(self._log.partitions)
+        filters = {_durable(partition): list(subjects.partition(partition)) for partition in partitions}
+        filters[ADMISSION] = list(subjects.inbound())
+        held = await ensure_consumers(self._log.requests, self._log.stream, filters, self._ack_wait_s)
+        self._pending_acks = {queue: held[_durable(queue)] for queue in (_INBOX, *partitions)}
 
     async def run(self) -> None:
         """Read the queues of this worker until cancelled."""

@@ -1,16 +1,14 @@
 """The list of live workers, from their heartbeats, and the number of messages that wait in the queues."""
 
 from contextlib import suppress
-from typing import Any
 
 import anyio
 import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.queue import list_consumers
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.cluster.membership import BEAT_S, LOST_AFTER_S, Beat, Load
@@ -98,15 +96,7 @@ async def queue_of(log: JetStreamLog) -> Queue:
 
     :raises NoAnswer: if the log does not answer
     """
-    found: list[dict[str, Any]] = []
-    while True:
-        answer = await api(log.requests, f"CONSUMER.LIST.{log.stream}", {"offset": len(found)})
-        if "error" in answer:
-            raise NoAnswer(str(answer["error"].get("description")))
-        page = answer.get("consumers") or []
-        found += page
-        if not page or len(found) >= answer["total"]:
-            break
+    found = await list_consumers(log.requests, log.stream)
     starts = sum(one["num_pending"] for one in found if one["name"] == ADMISSION)
     commands = [one for one in found if one["name"].startswith("partition-")]
     return Queue(starts, sum(one["num_pending"] for one in commands), sum(one["num_ack_pending"] for one in commands))

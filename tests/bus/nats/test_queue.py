@@ -1,6 +1,8 @@
 """Queues: how much is pulled at once, and how a consumer that delivers nothing is reported."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +12,7 @@ from callboard.bus.nats import queue
 from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
-from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
+from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer, ensure_consumers
 from callboard.bus.subjects import Subjects
 from tests.support.lane_server import AccountServer
 
@@ -154,3 +156,37 @@ async def test_a_deleted_consumer_is_reported_once(tmp_path: Path, monkeypatch: 
     assert [(entry["event"], entry["consumer"]) for entry in logs if entry["log_level"] == "warning"] == [
         ("nothing is delivered", "c")
     ]
+
+
+async def test_consumers_that_exist_as_wanted_are_not_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server writes and syncs a file for each creation, even if nothing changes."""
+    asked: list[str] = []
+    api = queue.api
+
+    async def record(requests: Any, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        asked.append(verb.partition(".CB_CALLBOARD")[0])
+        return await api(requests, verb, body)
+
+    monkeypatch.setattr(queue, "api", record)
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        filters = {"a": ["cb.start.*"], "b": ["cb.cmd.0.>", "cb.due.0.>"]}
+        assert await ensure_consumers(log.requests, log.stream, filters, PATIENCE_S) == {"a": 0, "b": 0}
+        assert asked == ["CONSUMER.LIST", "CONSUMER.CREATE", "CONSUMER.CREATE"]
+        came = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "a", lambda _: came.set(), Outbox(nc).send).run)
+            await log.publish(OutgoingMessage("cb.start.acme", b"x", {}))
+            with anyio.fail_after(PATIENCE_S):
+                await came.wait()
+            tasks.cancel_scope.cancel()
+        asked.clear()
+        assert await ensure_consumers(log.requests, log.stream, filters, PATIENCE_S) == {"a": 1, "b": 0}
+        assert asked == ["CONSUMER.LIST"]
+        # One of them is to have another time to acknowledge.
+        assert await ensure_consumers(log.requests, log.stream, {"a": filters["a"]}, 2 * PATIENCE_S) == {"a": 1}
+        assert asked == ["CONSUMER.LIST"] * 2 + ["CONSUMER.CREATE"]
+        found = {one["name"]: one["config"]["ack_wait"] for one in await queue.list_consumers(log.requests, log.stream)}
+        assert found == {"a": 2 * PATIENCE_S * 1e9, "b": PATIENCE_S * 1e9}

@@ -32,15 +32,15 @@ async def test_a_worker_that_leaves_takes_no_queue_over(tmp_path: Path, monkeypa
             read.append(durable)
             super().__init__(nc, stream, durable, *rest)
 
-    async def count_with_open_command(*_: Any) -> int:
-        return await ensure(*_) + 1
+    async def count_open_commands(*_: Any) -> dict[str, int]:
+        return {durable: held + 1 for durable, held in (await ensure(*_)).items()}
 
     async def leave_then(*_: Any) -> None:
         await assignment.leave()
 
-    ensure = module.ensure_consumer
+    ensure = module.ensure_consumers
     monkeypatch.setattr(module, "Puller", RecordingPuller)
-    monkeypatch.setattr(module, "ensure_consumer", count_with_open_command)
+    monkeypatch.setattr(module, "ensure_consumers", count_open_commands)
     monkeypatch.setattr(module, "redeliver_now", leave_then)
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4}
     async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
