@@ -2,6 +2,7 @@
 
 import math
 from contextlib import AsyncExitStack, nullcontext, suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +159,7 @@ def _run_workers(
         wanted = [kept for one in code[1] if (kept := split_kept_name(one)) is not None]
         today = tuple(one for one in code[1] if split_kept_name(one) is None)
         with (
-            open_fork_server(lambda: import_module(WORKER_PROCESS), perform_child) as fork_server,
+            open_fork_server(partial(_import_worker, hosts=bool(code[1])), perform_child) as fork_server,
             temporary_folder() if wanted else nullcontext() as home,
         ):
             kept = anyio.run(_unpack, wanted, home, config) if home is not None else ()
@@ -189,6 +190,19 @@ async def _unpack(wanted: list[tuple[str, str]], home: "Path", config: "Config")
 SUPERVISOR = "callboard.surfaces.cli.worker"
 WORKER_PROCESS = "callboard.surfaces.cli.worker_process"
 """The modules that the command, and the fork server for all workers, import while the server starts."""
+
+EVENT_LOOP = "anyio._backends._asyncio"
+"""What anyio imports when it first starts an event loop, which the fork server never does."""
+
+
+def _import_worker(*, hosts: bool) -> None:
+    """Import what all workers need; with ``hosts``, what performs workflows in Python too."""
+    import_module(WORKER_PROCESS)
+    import_module(EVENT_LOOP)
+    if hosts:
+        from callboard.languages.registry import hosting
+
+        hosting()
 
 
 async def start_workers(process_options: "ProcessOptions", settings: Settings, fork_server: "ForkServer") -> int:

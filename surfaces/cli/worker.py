@@ -21,6 +21,8 @@ from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.features.telemetry.exporters import open_exporters
+from callboard.lib.background_imports import import_beside
+from callboard.lib.threads import quick_turns
 from callboard.runtime.client.connection import Connection, group_commits
 from callboard.runtime.settings.config import FILE_NAME, Config
 from callboard.runtime.worker.collector import settled_collector
@@ -42,7 +44,9 @@ from callboard.surfaces.cli.process import stop_signals
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
-from callboard.surfaces.nats.micro_service import open_service
+
+SERVICE = "callboard.surfaces.nats.micro_service"
+"""What answers requests. It is imported while the first worker starts, which may have runs to continue."""
 
 
 async def run_workers(
@@ -75,6 +79,10 @@ async def run_workers(
             )
         options = _child_options(connection, process_options)
         first = children.keep(ChildProcess("worker-1", run_worker_child, replace(options, registers=True)))
+        with quick_turns():
+            await import_beside(SERVICE)
+        from callboard.surfaces.nats.micro_service import open_service
+
         await stack.enter_async_context(open_service(connection))
         is_stopped = await _is_stopped_before(first, signals)
         if first.refused is not None:

@@ -82,3 +82,42 @@ def test_a_program_imports_at_most_its_budget(name: str, tmp_path: Path) -> None
     assert [one for one in budget.unwanted if one in imported] == []
     foreign = [one for one in imported if one.partition(".")[0] not in sys.stdlib_module_names]
     assert len(foreign) <= budget.modules, sorted(foreign)
+
+
+LAUNCHING = """\
+import os, sys
+from callboard.surfaces.cli import child_processes, main, worker
+
+def keep(_self, child):
+    print(child.name, worker.SERVICE in sys.modules, flush=True)
+    os._exit(0)
+
+child_processes.ChildProcesses.keep = keep
+sys.argv[1:] = ["up", "--data-dir", "data"]
+main.main()
+"""
+
+FORKED = """\
+import sys
+import anyio
+from callboard.surfaces.cli.up import _import_worker
+
+_import_worker(hosts=False)
+before = {*sys.modules}
+anyio.run(anyio.sleep, 0)
+print({*sys.modules} - before)
+"""
+
+
+def test_the_first_worker_starts_before_the_command_imports_what_answers_requests(tmp_path: Path) -> None:
+    assert _print_of(LAUNCHING, tmp_path) == "worker-1 False"
+
+
+def test_a_forked_worker_imports_nothing_to_start_its_event_loop(tmp_path: Path) -> None:
+    assert _print_of(FORKED, tmp_path) == "set()"
+
+
+def _print_of(program: str, folder: Path) -> str:
+    env = {variable: value for variable, value in os.environ.items() if not variable.startswith("CALLBOARD_")}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.strip()
