@@ -7,11 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
@@ -19,7 +20,7 @@ from anyio import to_thread
 from nats.aio.msg import Msg
 
 from benchmarks.counted_worker import NAME as WORKER
-from benchmarks.counted_worker import ROOT, Orders, Snapshot
+from benchmarks.counted_worker import ROOT, Function, Orders, Snapshot
 from benchmarks.footprint import CALLBOARD
 from benchmarks.staffed import fresh_deployment
 from callboard.bus import events as ev
@@ -30,21 +31,21 @@ from callboard.runtime.client.connection import Connection
 CALLER = "callboard"
 """The name of the connection that starts runs, which is that of this process."""
 
+PROCESSOR = "processor ms: "
+"""The beginning of the names of these counts, which are not exact."""
+
 PATIENCE_S = 120.0
-STOP_WAIT_S = 10.0
 
 
-class Totals(msgspec.Struct, frozen=True):
-    """The counts of all processes since they started; processor time in milliseconds, which is not exact."""
+Call = tuple[Function | None, Function]
+"""The caller of a function, if it is known, and the function."""
 
-    worker: Snapshot
-    events: int
-    bytes: int
-    server_sent: int
-    server_received: int
-    observers_sent: int
-    observers_received: int
-    processor_ms: Mapping[str, float]
+
+class Totals(NamedTuple):
+    """The counts of all processes since they started: of calls, and by name of others. ``at`` is a time in seconds."""
+
+    at: float
+    counts: Mapping[Call | str, float]
 
 
 class Site:
@@ -87,7 +88,7 @@ class Site:
 
     async def totals(self) -> Totals:
         """Return all counts, as soon as the worker performs no run and the index knows all events."""
-        snapshot = await self._snapshot()
+        worker, at = await self._snapshot(), time.monotonic()
         await _get(f"{self._api}/runs?limit=1")
         log, server = self._connection.log, self._connection.server
         assert server is not None
@@ -97,17 +98,20 @@ class Site:
         monitor = f"http://127.0.0.1:{ports.monitoring_port}"
         whole, connections = await _get(f"{monitor}/varz"), await _get(f"{monitor}/connz")
         observers = [one for one in connections["connections"] if one["name"] not in (WORKER, CALLER)]
-        processes = {"server": server.pid, "worker": self._worker.pid, "observers": self._observer.pid}
-        return Totals(
-            snapshot,
-            state["messages"],
-            state["bytes"],
-            whole["out_msgs"],
-            whole["in_msgs"],
-            sum(one["in_msgs"] for one in observers),
-            sum(one["out_msgs"] for one in observers),
-            {name: _processor_ms(pid) for name, pid in processes.items()},
-        )
+        counts: dict[Call | str, float] = {(caller, function): count for caller, function, count in worker.calls}
+        counts |= {
+            "events": state["messages"],
+            "bytes stored": state["bytes"],
+            "messages: worker sent": worker.sent,
+            "messages: worker received": worker.received,
+            "messages: server sent": whole["out_msgs"],
+            "messages: server received": whole["in_msgs"],
+            "messages: observers sent": sum(one["in_msgs"] for one in observers),
+            "messages: observers received": sum(one["out_msgs"] for one in observers),
+        }
+        for name, pid in (("server", server.pid), ("worker", self._worker.pid), ("observers", self._observer.pid)):
+            counts[f"{PROCESSOR}{name}"] = _processor_ms(pid)
+        return Totals(at, counts)
 
     async def _snapshot(self) -> Snapshot:
         stdin, stdout = self._worker.stdin, self._worker.stdout

@@ -135,6 +135,8 @@ async def work(orders: Orders) -> None:
     bundle = None if orders.code is None else load(orders.code)
     loop, stopped, profile = asyncio.get_running_loop(), anyio.Event(), Profile()
     async with open_connection(config, NAME) as connection, open_worker(connection, {}) as worker:
+        # The worker has measured which way of appending is cheap. On a busy machine it errs at times.
+        await connection.log.choose_commit(group_commit=True, batches=True)
         if bundle is not None:
             await register_bundle(connection, bundle)
 

@@ -4,23 +4,27 @@ A worker performs a small run and a large one. The difference, divided by the nu
 costs, without the start and the end of a run.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+import anyio
 import msgspec
 
-from benchmarks.counted_site import Site, Totals, open_site
+from benchmarks.counted_site import PROCESSOR, Call, Site, Totals, open_site
 from benchmarks.counted_worker import C, Function
 from benchmarks.staffed import start_message
 from callboard.lib.canonical_json import canonical
 
 T = TypeVar("T")
 
-ROUNDS = 3
+ROUNDS = 5
 """How often the difference is taken; each count is the median."""
+
+REST_S = 2.0
+"""How long a worker is counted that performs no run. It has heartbeats, which are no part of a step."""
 
 OWN = "benchmarks/counted_worker.py"
 CALLERS = 3
@@ -29,8 +33,7 @@ CALLERS = 3
 LEAST = 0.05
 """Rows of packages and system calls that are fewer in every workload are left out."""
 
-PROCESSOR = "milliseconds of processor time, without a profiler: "
-SYSTEM_CALLS = "system calls of the worker, without a profiler"
+SYSTEM_CALLS = "system calls of the worker"
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -102,7 +105,7 @@ WORKLOADS = {
 class Counts(msgspec.Struct, frozen=True):
     """What a step costs. ``calls`` are those of functions by caller and callee, ``figures`` all other counts."""
 
-    calls: Mapping[tuple[Function | None, Function], float]
+    calls: Mapping[Call, float]
     figures: Mapping[str, float]
 
     def by_function(self) -> dict[Function, float]:
@@ -134,19 +137,42 @@ MARKS = {
 """Figures that are the calls of a function: the beginning of its file, and the end of its name."""
 
 
-def difference(before: Totals, between: Totals, after: Totals, steps: int) -> Counts:
-    """Return the counts of a step from the totals before a small run, between it and a large one, and after that."""
-
-    def each(count: Callable[[Totals], float]) -> float:
-        return (count(after) - 2 * count(between) + count(before)) / steps
-
-    calls = Counter[tuple[Function | None, Function]]()
+def second_difference(before: Totals, between: Totals, after: Totals) -> Totals:
+    """Return by how much more the second interval between three totals counted than the first."""
+    counts = defaultdict[Call | str, float](float)
     for totals, sign in ((before, 1), (between, -2), (after, 1)):
-        for caller, function, count in totals.worker.calls:
-            if OWN not in (function.file, "" if caller is None else caller.file):
-                calls[caller, function] += sign * count
-    found = Counts({pair: count / steps for pair, count in calls.items() if count}, {})
-    functions = found.by_function()
+        for name, count in totals.counts.items():
+            counts[name] += sign * count
+    return Totals(after.at - 2 * between.at + before.at, counts)
+
+
+async def rest(site: Site, seconds: float) -> Totals:
+    """Return the counts of a worker that performs no run, without those of counting."""
+    before, between = await site.totals(), await site.totals()
+    await anyio.sleep(seconds)
+    return second_difference(before, between, await site.totals())
+
+
+async def measure(site: Site, workload: Workload, resting: Totals) -> Counts:
+    """Perform few and many steps; return the counts of a step, without those of the rest that it would have been."""
+    before = await site.totals()
+    await site.perform(workload.starts(workload.small))
+    between = await site.totals()
+    await site.perform(workload.starts(workload.large))
+    more = second_difference(before, between, await site.totals())
+    steps, share = workload.large - workload.small, more.at / resting.at
+    found = {name: (count - share * resting.counts.get(name, 0.0)) / steps for name, count in more.counts.items()}
+    calls = {name: count for name, count in found.items() if not isinstance(name, str) and not _is_ours(name)}
+    others = {name: count for name, count in found.items() if isinstance(name, str)}
+    return Counts(calls, _figures_of(calls) | others)
+
+
+def _is_ours(call: Call) -> bool:
+    return any(one is not None and one.file == OWN for one in call)
+
+
+def _figures_of(calls: Mapping[Call, float]) -> dict[str, float]:
+    functions = Counts(calls, {}).by_function()
     figures = {
         "function calls": sum(functions.values()),
         "  of Python": sum(count for function, count in functions.items() if function.package != C),
@@ -154,61 +180,30 @@ def difference(before: Totals, between: Totals, after: Totals, steps: int) -> Co
     }
     for name, (file, end) in MARKS.items():
         figures[name] = sum(n for one, n in functions.items() if one.file.startswith(file) and one.name.endswith(end))
-    figures |= {
-        "events": each(lambda one: one.events),
-        "bytes stored": each(lambda one: one.bytes),
-        "messages: worker sent": each(lambda one: one.worker.sent),
-        "messages: worker received": each(lambda one: one.worker.received),
-        "messages: server sent": each(lambda one: one.server_sent),
-        "messages: server received": each(lambda one: one.server_received),
-        "messages: observers sent": each(lambda one: one.observers_sent),
-        "messages: observers received": each(lambda one: one.observers_received),
-    }
-    for name in after.processor_ms:
-        figures[f"{PROCESSOR}{name}"] = each(lambda one, name=name: one.processor_ms[name])
-    return Counts(found.calls, figures)
-
-
-async def measure(site: Site, workload: Workload) -> Counts:
-    """Perform few and many steps, and return the counts of a step."""
-    before = await site.totals()
-    await site.perform(workload.starts(workload.small))
-    between = await site.totals()
-    await site.perform(workload.starts(workload.large))
-    return difference(before, between, await site.totals(), workload.large - workload.small)
+    return figures
 
 
 def middle(rounds: Collection[Counts]) -> Counts:
     """Return the median of each count."""
     pairs = {pair for one in rounds for pair in one.calls}
     calls = {pair: median(one.calls.get(pair, 0.0) for one in rounds) for pair in pairs}
-    names = [name for one in rounds for name in one.figures]
+    names = dict.fromkeys(name for one in rounds for name in one.figures)
     return Counts(calls, {name: median(one.figures.get(name, 0.0) for one in rounds) for name in names})
 
 
-async def count_steps(workload: Workload, rounds: int = ROUNDS) -> Counts:
-    """Return the counts of a step of a workload, which a worker that does nothing else performs."""
-    async with open_site(workload.code) as site:
-        await site.perform(workload.starts(workload.small))
-        return middle([await measure(site, workload) for _ in range(rounds)])
+async def count_steps(site: Site, workload: Workload) -> Counts:
+    """Return the counts of a step, after a first run, which imports and caches what it needs."""
+    await site.perform(workload.starts(workload.small))
+    resting = await rest(site, REST_S)
+    return middle([await measure(site, workload, resting) for _ in range(ROUNDS)])
 
 
-async def count_unprofiled(workload: Workload) -> dict[str, dict[str, float]]:
-    """Return the system calls of a step at its worker, and the processor time of each process.
-
-    Without strace, or where it may not trace processes, there are no system calls.
-    """
-    async with open_site(workload.code, counts_calls=False) as site:
-        few, many = workload.starts(workload.small), workload.starts(workload.large)
-        await site.perform(few)
-        timed = middle([await measure(site, workload) for _ in range(ROUNDS)]).figures
-        less, more = await site.system_calls(few), await site.system_calls(many)
+async def count_system_calls(site: Site, workload: Workload) -> dict[str, float]:
+    """Return the system calls of a step at its worker, none if they cannot be traced here."""
+    less = await site.system_calls(workload.starts(workload.small))
+    more = await site.system_calls(workload.starts(workload.large))
     steps = workload.large - workload.small
-    traced = {name: (count - less.get(name, 0)) / steps for name, count in more.items()}
-    return {
-        SYSTEM_CALLS: {"all": sum(traced.values())} | traced if traced else {},
-        PROCESSOR: {name.removeprefix(PROCESSOR): n for name, n in timed.items() if name.startswith(PROCESSOR)},
-    }
+    return {name: (count - less.get(name, 0)) / steps for name, count in more.items()}
 
 
 async def report(only: Collection[str], top: int) -> None:
@@ -217,10 +212,17 @@ async def report(only: Collection[str], top: int) -> None:
     for name in only or WORKLOADS:
         workload = WORKLOADS[name]
         print(f"{name}: {workload.step}")
-        counts = await count_steps(workload)
-        figures = {name: count for name, count in counts.figures.items() if not name.startswith(PROCESSOR)}
-        columns[name] = {"": figures, "function calls by package": counts.by_package()}
-        columns[name] |= await count_unprofiled(workload)
+        async with open_site(workload.code) as site:
+            counts = await count_steps(site, workload)
+        async with open_site(workload.code, counts_calls=False) as site:
+            timed = (await count_steps(site, workload)).figures
+            traced = await count_system_calls(site, workload)
+        columns[name] = {
+            "": {name: count for name, count in counts.figures.items() if not name.startswith(PROCESSOR)},
+            "function calls by package": counts.by_package(),
+            SYSTEM_CALLS: {"all": sum(traced.values())} | traced if traced else {},
+            "without a profiler": {name: count for name, count in timed.items() if name.startswith(PROCESSOR)},
+        }
         if top:
             _print_functions(counts, top)
     _print_table(columns)
