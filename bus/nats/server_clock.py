@@ -58,7 +58,7 @@ class ServerClock:
 
     def now(self) -> dt.datetime:
         """Return the time by the server's clock."""
-        return local_now() - self._offset
+        return dt.datetime.now(dt.UTC) - self._offset
 
     async def measure(self, requests: Requests, stream: str) -> Mapping[str, Any]:
         """Compare both clocks. Return the server's info about the stream, which contains its time.

@@ -133,6 +133,8 @@ class Allowances:
 
     def exhausted_allowances(self, tenant: str, definition: str, now: dt.datetime) -> list[Exhausted]:
         """Return the exhausted allowances for a run."""
+        if not self._given:
+            return []
         found: list[Exhausted] = []
         for name in (tenant, f"{tenant}/{definition}"):
             allowance, sums = self._given.get(name), self._sums.get(name)

@@ -5,6 +5,7 @@ live run, fed with recorded events instead of new ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -207,7 +208,13 @@ def replay_in_pieces(
 
 def deliver_in_pieces(stage: RunStage, event: Event) -> Iterator[Computation | None]:
     """Deliver one event, piece by piece; between pieces the interpreter draws breath or waits for a computation."""
-    yield from run_to_rest(stage, lambda: stage.deliver(event))
+    if stage.note(event):
+        yield from take_in_pieces(stage, event)
+
+
+def take_in_pieces(stage: RunStage, event: Event) -> Iterator[Computation | None]:
+    """Wake what waits for an event that `RunStage.note` has noted, piece by piece."""
+    yield from run_to_rest(stage, partial(stage.take, event))
 
 
 def run_to_rest(stage: RunStage, step: Callable[[], None]) -> Iterator[Computation | None]:

@@ -116,19 +116,22 @@ class RunStage:
         self.kept.clear()
         self.inspection = None
 
-    def deliver(self, event: Event) -> None:
-        """Deliver one event of the log and run to quiescence, or until the interpreter draws breath.
-
-        Facts that the interpreter has stated itself are ignored.
-        """
+    def note(self, event: Event) -> bool:
+        """Note one event of the log. Return whether it is to be delivered by `take`: facts that the interpreter has
+        stated itself, and its intents, are not."""
         kind = ev.TYPES.get(event.type)
-        self.ledger.usage.count(event)
+        if kind is None:
+            return False
+        if kind.kind == "outcome":
+            self.ledger.usage.count(event)
         if is_actors_own(event) or event.type == ev.ChildEnd.type:
             # The interpreter's own warnings were counted when it stated them.
             self.ledger.warned.apply(event.path, ev.decode_payload(event.type, event.payload), self._child_of(event))
-        if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in DELIVERED_FACTS):
-            return
-        if kind.kind == "outcome":
+        return self.killed is None and (kind.kind == "outcome" or event.type in DELIVERED_FACTS)
+
+    def take(self, event: Event) -> None:
+        """Deliver an event and run to quiescence, or until the interpreter draws breath."""
+        if ev.TYPES[event.type].kind == "outcome":
             self._journal.note_delivery(event)
         self.asks.now = event.time
         if self._parting is not None and self._journal.has_reached(self._parting.forked.n):

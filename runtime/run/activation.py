@@ -4,6 +4,7 @@ A command activates a run. The run stays active until it parks, ends, is lost to
 worker.
 """
 
+import asyncio
 import datetime as dt
 from collections.abc import Callable
 from enum import StrEnum
@@ -200,7 +201,8 @@ class Activation:
         self.releasing = False
         self.lost_to: Event | None = None
         self.stage: RunStage
-        self._news = anyio.Event()
+        self._is_woken = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def lose(self, event: Event) -> None:
         """Note an event from the log; if it belongs to a newer claim, the run's loop stops."""
@@ -210,17 +212,29 @@ class Activation:
 
     def wake(self) -> None:
         """Wake the run's loop: `news` returns."""
-        self._news.set()
+        self._is_woken = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def quieten(self) -> None:
         """Forget all calls of `wake` so far, because the loop has processed their reasons."""
-        if self._news.is_set():
-            self._news = anyio.Event()
+        self._is_woken = False
 
     async def news(self, at_most_s: float | None) -> None:
         """Wait for a call of `wake`, at most ``at_most_s`` seconds."""
-        if at_most_s is None:
-            await self._news.wait()
-        else:
-            with anyio.move_on_after(at_most_s):
-                await self._news.wait()
+        if self._is_woken:
+            return
+        # A future of the event loop: an event and a cancel scope of anyio for every wait cost as much as an append.
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        alarm = None if at_most_s is None else loop.call_later(at_most_s, self._end_wait, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if alarm is not None:
+                alarm.cancel()
+
+    def _end_wait(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -18,7 +18,7 @@ from callboard.bus.commands import Limits
 from callboard.bus.effects import ModelUsage, Tally, Usage
 from callboard.bus.events import Event
 from callboard.bus.prices import PICO, Bill, Cost, Prices, dollars
-from callboard.runtime.interpreter.usage import UsageFold
+from callboard.runtime.interpreter.usage import COSTING, UsageFold
 
 REASON = "budget"
 
@@ -27,6 +27,21 @@ ANCESTOR = "run "
 
 HELD_MAX = 900
 """Maximum number of children that are released with a run, because their messages go into one batch with its event."""
+
+
+_COUNTED = frozenset(
+    {
+        ev.RunClaimed.type,
+        ev.ModelCall.type,
+        *COSTING,
+        ev.RunPaused.type,
+        ev.RunResumed.type,
+        ev.ChildUsage.type,
+        ev.CancelRequested.type,
+        ev.EffectCancelled.type,
+    }
+)
+"""The events that change more than the number of events."""
 
 
 class RunBudget:
@@ -38,6 +53,7 @@ class RunBudget:
 
     def __init__(self, limits: Mapping[str, Any], prices: Prices, shared: int = 0) -> None:
         self._limits = msgspec.convert(dict(limits), Limits)
+        self._is_limited = bool(limits.keys() - {"then"})
         self._prices = prices
         self._bill = Bill()
         self._unpriced: list[ModelUsage] = []
@@ -99,6 +115,8 @@ class RunBudget:
         if event.n <= self._shared:
             return
         self._events += 1
+        if event.type not in _COUNTED:
+            return
         used = self._usage.count(event)
         match event.type:
             case ev.RunClaimed.type:
@@ -118,7 +136,8 @@ class RunBudget:
                 self._held.pop(event.key, None)
             case _:
                 pass
-        self._charge(used, event.time)
+        if used:
+            self._charge(used, event.time)
         if event.type == ev.ChildUsage.type and (self._is_paused or self._reached_limits()):
             self._held[event.key] = None
 
@@ -176,6 +195,8 @@ class RunBudget:
         return ev.RunPaused(reason=REASON, message=message)
 
     def _used_up(self, now: dt.datetime) -> list[str]:
+        if not self._is_limited:
+            return []
         reached = self._reached_limits()
         due = self.due()
         if due is not None and self._limits.seconds is not None and now >= due:

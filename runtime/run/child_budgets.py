@@ -27,6 +27,9 @@ from callboard.runtime.run.log import RunLog
 REPORTED = frozenset({ev.ModelResult.type, ev.EffectResult.type, ev.ChildUsage.type})
 """Events of a child that are reported to its parent."""
 
+CONCERN_FAMILY = REPORTED | {ev.RunResumed.type}
+"""Events that may concern the parent or a child."""
+
 
 class ChildBudgets:
     """Budget messages of one active run: to its parent, if that counts its usage, and from and to its children."""

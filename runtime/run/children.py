@@ -36,6 +36,9 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+CONCERN_RUNS = frozenset({ev.RunEnd.type, ev.EffectCancelled.type})
+"""Events that may concern the parent, a child or the run that continues this one."""
+
 LINEAGE_MAX = 16
 """Maximum number of generations that descend from a run; it stops a definition that starts itself."""
 

@@ -63,7 +63,7 @@ class Inbox:
     @property
     def stored_at(self) -> dt.datetime | None:
         """The time at which the server stored the oldest waiting command that is compared with deadlines."""
-        return next((_stored_at(command) for command in self.waiting), None)
+        return _stored_at(self.waiting[0]) if self.waiting else None
 
     def obey_next(
         self, stage: RunStage, runlog: RunLog, heed: Callable[[Command], bool], due: dt.datetime | None = None
@@ -75,6 +75,8 @@ class Inbox:
         because of it: these are refused before the run continues and perhaps ends. Return False if no command can be
         taken.
         """
+        if not self.waiting:
+            return False
         command = next((one for one in self.waiting if _is_next(stage, runlog, one, due)), None)
         if command is None:
             return False
@@ -126,8 +128,9 @@ class Inbox:
 
     def acknowledge_for(self, event: Event) -> None:
         """Acknowledge the commands that waited for an event that is now in the log."""
-        for command in self._done_with.pop(event.n, ()):
-            command.done()
+        if self._done_with:
+            for command in self._done_with.pop(event.n, ()):
+                command.done()
 
 
 def _stored_at(command: Command) -> dt.datetime | None:

@@ -10,7 +10,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from itertools import islice, takewhile
+from itertools import islice
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -150,7 +150,9 @@ class RunLog:
 
     def clock(self) -> dt.datetime:
         """The run's clock: never before its last event."""
-        self._time = max(self._clock(), self._time)
+        now = self._clock()
+        if now > self._time:
+            self._time = now
         return self._time
 
     def reach(self, instant: dt.datetime) -> None:
@@ -246,6 +248,8 @@ class RunLog:
         patience_s = self.room_patience_s
         together = self._together(alone)
         for queued in together:
+            if self._is_stored_as_it_is(queued.event):
+                continue
             await self._prepare(queued)
             for digest in queued.blobs:
                 if digest not in self._known_blobs:
@@ -271,23 +275,28 @@ class RunLog:
         else:
             await self._beside(prepare)
 
+    def _is_stored_as_it_is(self, event: Event) -> bool:
+        """Whether nothing of an event is encrypted or stored separately."""
+        return self.key is None and len(event.payload) <= self._inline_bytes_max
+
     def _together(self, alone: Callable[[Event], bool]) -> list[Queued]:
         first = self.queue[0]
         if alone(first.event):
             return [first]
         is_new = isinstance(first.beside, FirstCommand)
-
-        def joins(queued: Queued) -> bool:
+        together = [first]
+        for queued in islice(self.queue, 1, TOGETHER_MAX):
             # Large values are stored before their event. If a new run is refused, none of them may stay in the stream.
             is_large = is_new and len(queued.event.payload) > self._inline_bytes_max
-            return not is_large and queued.beside is None and not alone(queued.event)
-
-        return [first, *takewhile(joins, islice(self.queue, 1, TOGETHER_MAX))]
+            if is_large or queued.beside is not None or alone(queued.event):
+                break
+            together.append(queued)
+        return together
 
     def _entry(self, queued: Queued) -> Entry:
         event = queued.event
         mark = f"{self._writer}.{event.epoch}.{event.n}"
-        stored = queued.prepare(self._inline_bytes_max, self.key)
+        stored = event if queued.stored is None else queued.stored
         return Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(stored))
 
 

@@ -34,12 +34,12 @@ from callboard.languages.language import End, Ok
 from callboard.lib.foreign_errors import is_foreign
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
-from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
+from callboard.runtime.interpreter.replay import Admitted, build_stage, replay_in_pieces, start_of, take_in_pieces
 from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed, verify_replayed
 from callboard.runtime.run.activation import Activation, ActivationEnd, Command, RunServices
 from callboard.runtime.run.budget import RunBudget
-from callboard.runtime.run.child_budgets import ChildBudgets
-from callboard.runtime.run.children import ChildRuns
+from callboard.runtime.run.child_budgets import CONCERN_FAMILY, ChildBudgets
+from callboard.runtime.run.children import CONCERN_RUNS, ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import count_failed_tries
 from callboard.runtime.run.divergence import verify_end
@@ -50,6 +50,9 @@ from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.rest import Rest
 
 log = structlog.get_logger(__name__)
+
+MAY_GO_ALONE = frozenset({ev.RunParked.type, *CONCERN_FAMILY, *CONCERN_RUNS})
+"""Events that may be stored in a batch without other events."""
 
 
 class RunLoop:
@@ -258,7 +261,8 @@ class RunLoop:
         while numbered and not self._active.closing:
             event = numbered.popleft()
             self._budget.take(event)
-            await self._work(deliver_in_pieces(self._active.stage, event))
+            if self._active.stage.note(event):
+                await self._work(take_in_pieces(self._active.stage, event))
 
     def _number_next(self) -> bool:
         """Number the events of a waiting command, or an elapsed deadline; return whether there was one.
@@ -308,6 +312,8 @@ class RunLoop:
 
         No event may follow it, or a message to another run is stored with it.
         """
+        if event.type not in MAY_GO_ALONE:
+            return False
         return event.type == ev.RunParked.type or self._children.concerns(event) or self._child_budgets.concerns(event)
 
     def _heed(self, command: Command) -> bool:
@@ -318,6 +324,8 @@ class RunLoop:
 
     async def _enclose(self, event: Event) -> None:
         """Add messages to the parent or to children that belong to an event to the event's batch."""
+        if event.type not in MAY_GO_ALONE:
+            return
         messages: list[RunMessage | SuccessorStart] = [*self._child_budgets.run_messages(event)]
         killed = self._active.stage.killed is not None
         if (message := await self._children.run_message(event, killed=killed)) is not None:
