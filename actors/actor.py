@@ -1,99 +1,20 @@
-"""The actor kernel: a task with a mailbox, spawned and watched by a supervisor.
+"""The actor kernel: tasks that a supervisor spawns and watches.
 
+When an actor fails, its supervisor restarts it within the limits of its policy. After that, the supervisor reports the
+failure to its owner (escalation); the actor's siblings continue.
 
-An actor handles one message after the other. Its mailbox is bounded: a sender that may wait uses `Mailbox.put`, any
-other sender uses `Mailbox.put_nowait` and gets `MailboxFull`. When an actor fails, its supervisor restarts it within
-the limits of its policy. After that, the supervisor reports the failure to its owner (escalation); the actor's siblings
-continue.
+An actor is a task of the event loop with one cancel scope. A task group of anyio would make a handle, an event and
+another scope for each, and most actors of a run last less than a millisecond. So one task of the group attends to all.
 """
 
-from collections import deque
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Protocol, Self
 
 import anyio
 import anyio.abc
 from msgspec import Struct
-
-M = TypeVar("M")
-
-MAILBOX_MESSAGES_MAX = 1024
-
-
-class MailboxFull(Exception):
-    """The actor has more messages waiting than it may hold."""
-
-
-class MailboxClosed(Exception):
-    """The actor has ended: its mailbox has no reader any longer."""
-
-
-class Mailbox(Generic[M]):
-    """A bounded queue of messages with one reader."""
-
-    def __init__(self, messages_max: int = MAILBOX_MESSAGES_MAX) -> None:
-        self._messages: deque[M] = deque()
-        self._messages_max = messages_max
-        self._closed = False
-        # An event is created only when a task waits: most mailboxes of short-lived actors never need one.
-        self._arrived: anyio.Event | None = None
-        self._room: anyio.Event | None = None
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def put_nowait(self, message: M) -> None:
-        """Leave a message.
-
-        :raises MailboxFull: if the mailbox holds its maximum
-        :raises MailboxClosed: if the actor has ended
-        """
-        if self._closed:
-            raise MailboxClosed
-        if len(self._messages) >= self._messages_max:
-            raise MailboxFull
-        self._messages.append(message)
-        _set(self._arrived)
-
-    async def put(self, message: M) -> None:
-        """Leave a message, waiting for room.
-
-        :raises MailboxClosed: if the actor has ended
-        """
-        while True:
-            try:
-                return self.put_nowait(message)
-            except MailboxFull:
-                # All waiting senders share one event: if each created a new one, the others would wait forever.
-                if self._room is None or self._room.is_set():
-                    self._room = anyio.Event()
-                await self._room.wait()
-
-    async def get(self) -> M:
-        """Take the oldest message, waiting for one.
-
-        :raises MailboxClosed: if the mailbox was closed and is empty
-        """
-        while not self._messages:
-            if self._closed:
-                raise MailboxClosed
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
-        message = self._messages.popleft()
-        _set(self._room)
-        return message
-
-    def close(self) -> None:
-        """Take no more messages; those left can still be read."""
-        self._closed = True
-        _set(self._arrived)
-        _set(self._room)
-
-
-def _set(event: anyio.Event | None) -> None:
-    if event is not None:
-        event.set()
 
 
 class Restart(Struct, frozen=True):
@@ -119,12 +40,14 @@ class Child:
     async def wait_ended(self) -> None:
         """Wait until the actor is gone."""
         if not self.has_ended:
+            # Created only when a task waits: most actors need none.
             self._ended = self._ended or anyio.Event()
             await self._ended.wait()
 
     def end(self) -> None:
         self.has_ended = True
-        _set(self._ended)
+        if self._ended is not None:
+            self._ended.set()
 
     def stop(self) -> None:
         """Cancel the actor; `wait_ended` returns when it is gone."""
@@ -134,7 +57,16 @@ class Child:
 OnFailure = Callable[[str, Exception], None]
 """Takes the name of an actor that failed and is not restarted, and the error."""
 
-Spawn = Callable[[str, Callable[[], Awaitable[None]]], object]
+
+class Stoppable(Protocol):
+    """An actor, as seen by the one that has it spawned."""
+
+    def stop(self) -> None:
+        """Cancel the actor."""
+        ...
+
+
+Spawn = Callable[[str, Callable[[], Awaitable[None]]], Stoppable]
 """Starts an actor: its name, and what it does."""
 
 
@@ -148,6 +80,10 @@ class Supervisor:
     def __init__(self, on_failure: OnFailure) -> None:
         self._on_failure = on_failure
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._children: dict[asyncio.Task[None], Child] = {}
+        self._changed: asyncio.Future[None] | None = None
+        self._errors: list[BaseException] = []
+        self._is_closing = False
 
     async def __aenter__(self) -> Self:
         tasks = anyio.create_task_group()
@@ -159,6 +95,8 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         assert self._tasks is not None
+        self._is_closing = True
+        self._note_change()
         try:
             return await self._tasks.__aexit__(kind, error, traceback)
         finally:
@@ -169,14 +107,56 @@ class Supervisor:
         """Start an actor; ``body`` is called again at each restart."""
         if self._tasks is None:
             raise RuntimeError("a supervisor must be entered before it can spawn")
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+            self._tasks.start_soon(self._attend)
         child = Child(name)
-        self._tasks.start_soon(self._watch, child, body, restart, name=name)
+        if self._tasks.cancel_scope.cancel_called:
+            child.stop()
+        task = asyncio.get_running_loop().create_task(self._watch(child, body, restart), name=name)
+        self._children[task] = child
+        task.add_done_callback(self._take_end)
         return child
 
     def stop_all(self) -> None:
         """Cancel every actor."""
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
+            self._stop_children()
+
+    def _stop_children(self) -> None:
+        for child in self._children.values():
+            child.stop()
+
+    async def _attend(self) -> None:
+        """Last as long as the block and its actors, so that the task group waits for them; stop them with the group."""
+        try:
+            while (self._children or not self._is_closing) and not self._errors:
+                await self._next_change()
+        finally:
+            self._stop_children()
+            with anyio.CancelScope(shield=True):
+                while self._children:
+                    await self._next_change()
+        if self._errors:
+            raise BaseExceptionGroup("actors failed", self._errors)
+
+    async def _next_change(self) -> None:
+        """Wait until the last actor has ended, or one has failed, or the block is left."""
+        self._changed = asyncio.get_running_loop().create_future()
+        await self._changed
+
+    def _note_change(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    def _take_end(self, task: asyncio.Task[None]) -> None:
+        del self._children[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._errors.append(error)
+        if error is not None or not self._children:
+            self._note_change()
 
     async def _watch(self, child: Child, body: Callable[[], Awaitable[None]], restart: Restart) -> None:
         restarts: list[float] = []

@@ -182,13 +182,20 @@ class EffectFailed(Exception):
         self.failure = failure
 
 
+def _never(_job: Job) -> bool:
+    return False
+
+
 class Carrier:
     """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run, ``propagates``
     whether the span of an effect is passed on to the service that it asks, ``waits`` which waits for a provider a run
     makes as timers, ``lanes`` limit the turns that code performs, and ``code`` is the loop on which it does, by default
-    the worker's."""
+    the worker's. ``immediate`` becomes `is_immediate`."""
 
     permits: Permits = EVERYTHING
+
+    is_immediate: Callable[[Job], bool] = staticmethod(_never)
+    """Whether an effect depends on its request alone and completes without waiting for anything."""
 
     def __init__(
         self,
@@ -204,6 +211,7 @@ class Carrier:
         lanes: ProviderLimits | None = None,
         answers: PartialAnswers | None = None,
         code: CodeLoop | None = None,
+        immediate: Callable[[Job], bool] = _never,
     ) -> None:
         self.tools = tools
         self.permits = permits
@@ -216,6 +224,7 @@ class Carrier:
         self._lanes = lanes or ProviderLimits()
         self._answers = answers or PartialAnswers()
         self._code = code
+        self.is_immediate = immediate
 
     async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
@@ -250,8 +259,12 @@ class Carrier:
 
         try:
             model, name = await self._model_of(job, call)
-            with anyio.fail_after(self._model_timeout_s):
-                reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text, on_retry)
+            turn = job.turn if job.turn.model == name else msgspec.structs.replace(job.turn, model=name)
+            if self.is_immediate(job):
+                reply = await model.turn(turn, on_text, on_retry)
+            else:
+                with anyio.fail_after(self._model_timeout_s):
+                    reply = await model.turn(turn, on_text, on_retry)
         except ModelTurnFailed as error:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(

@@ -5,14 +5,14 @@ Consumes: model.call, tool.call, effect.call
 Emits: model.result, tool.result, effect.result
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol
 
 import anyio
 import structlog
 
-from callboard.actors.actor import Mailbox, MailboxClosed, Spawn
+from callboard.actors.actor import Spawn, Stoppable
 from callboard.actors.carrier import Carrier, Job, Reporter
 from callboard.actors.toolboxes import Toolboxes
 from callboard.actors.tools.run_scoped_servers import SharedObjects
@@ -38,7 +38,7 @@ class Publisher(Protocol):
 
 
 class NodeActor:
-    """Carries out the effects of one node execution."""
+    """Carries out the effects of one node execution, each in a task of its own unless it completes at once."""
 
     def __init__(
         self,
@@ -50,102 +50,73 @@ class NodeActor:
         shared: SharedObjects,
     ) -> None:
         self.name = name
-        self._mailbox: Mailbox[Job] = Mailbox()
         self._carrier = carrier
         self._publisher = publisher
         self._limiter = limiter
-        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._running: dict[str, Stoppable] = {}
         self._spawn = spawn
         self._toolboxes = Toolboxes(carrier, partial(spawn, name), shared.standing)
         self._turns = shared.turns
-        self._busy = False
+        self._is_left = False
         self.has_stopped = False
 
-    def take(self, job: Job) -> None:
-        """Take an effect to be carried out.
-
-        :raises MailboxFull: if too many wait for this actor to begin
-        """
-        # The scope exists before anything runs, so that an effect can be abandoned at any time.
-        self._scopes[job.key] = anyio.CancelScope()
-        if self._busy:
-            self._beside(partial(self._carry, job))
-        else:
-            self._mailbox.put_nowait(job)
+    def take(self, job: Job, *, may_complete: bool = False) -> None:
+        """Begin to carry an effect out. If it ``may_complete`` and need not wait, its outcome is published now."""
+        if may_complete and self._carrier.is_immediate(job) and _completes(self._carry(job, at_once=True)):
+            return
+        self._running[job.key] = self._spawn(self.name, partial(self._carry_watched, job))
 
     def abandon(self, key: str) -> None:
         """Stop an effect whose scope was cancelled."""
-        scope = self._scopes.get(key)
-        if scope is not None:
-            scope.cancel()
+        if (running := self._running.get(key)) is not None:
+            running.stop()
 
     def close_toolbox(self, key: str) -> None:
         self._toolboxes.close(key)
 
     def leave(self) -> None:
-        """Take no more effects: the node was left. The actor ends when its running effects have their outcomes."""
-        self._mailbox.close()
-
-    async def run(self) -> None:
-        """Carry out effects until the node is left; then close the sessions.
-
-        Most nodes have a single effect, which the actor carries out itself. Further effects get tasks next to it, which
-        end when they have their outcomes.
-        """
-        try:
-            while True:
-                job = await self._mailbox.get()
-                self._busy = True
-                while len(self._mailbox):
-                    self._beside(partial(self._carry, job))
-                    job = await self._mailbox.get()
-                await self._carry(job)
-                self._busy = False
-        except MailboxClosed:
+        """Close the sessions as soon as the running effects have their outcomes: the node was left."""
+        self._is_left = True
+        if not self._running:
             self._toolboxes.close_all()
-        except Exception:
-            self._stop()
-            raise
-
-    def _beside(self, body: Callable[[], Awaitable[None]]) -> None:
-        """Run a task next to the actor, under its name: if the task fails, the actor has failed."""
-
-        async def run_watched() -> None:
-            try:
-                await body()
-            except Exception:
-                self._stop()
-                raise
-
-        self._spawn(self.name, run_watched)
 
     def _stop(self) -> None:
         """Stop the running effects, whose outcomes are not needed any longer, and close the sessions."""
         self.has_stopped = True
-        self._mailbox.close()
-        for scope in self._scopes.values():
-            scope.cancel()
+        for running in self._running.values():
+            running.stop()
         self._toolboxes.close_all()
 
-    async def _carry(self, job: Job) -> None:
+    async def _carry_watched(self, job: Job) -> None:
+        """Carry an effect out in a task. If the task fails, the actor has failed."""
         try:
-            with self._scopes[job.key]:
-                outcome: Payload | None = None
-                try:
-                    outcome = await self._carry_out(job)
-                    self._publisher.outcome(job.key, outcome)
-                except BaseException as error:
-                    if not is_foreign(error):
-                        raise
-                    # For example, a result without a recorded form. The traceback goes to the operator's log; a run's
-                    # log holds what its author can act on, and the usage.
-                    log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
-                    spent = outcome or job.spent.outcome()
-                    self._publisher.outcome(job.key, outcome_of_failure(job.intent, unexpected_failure(error), spent))
+            await self._carry(job)
+        except Exception:
+            self._stop()
+            raise
         finally:
-            self._scopes.pop(job.key, None)
+            self._running.pop(job.key, None)
+            if self._is_left and not self._running:
+                self._toolboxes.close_all()
 
-    async def _carry_out(self, job: Job) -> Payload:
+    async def _carry(self, job: Job, *, at_once: bool = False) -> None:
+        outcome: Payload | None = None
+        try:
+            outcome = await self._carry_out(job, at_once=at_once)
+            self._publisher.outcome(job.key, outcome)
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
+            # For example, a result without a recorded form. The traceback goes to the operator's log; a run's log holds
+            # what its author can act on, and the usage.
+            log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
+            spent = outcome or job.spent.outcome()
+            self._publisher.outcome(job.key, outcome_of_failure(job.intent, unexpected_failure(error), spent))
+
+    async def _carry_out(self, job: Job, *, at_once: bool) -> Payload:
+        if at_once:
+            # It occupies no place: it ends before another effect can begin.
+            return await self._report_and_carry_out(job)
         if isinstance(job.intent, ev.ToolCall):
             # A call that waits for its turn does not count among the effects that the worker carries out at once.
             async with self._turns.turn(job.intent, job.toolboxes):
@@ -158,12 +129,27 @@ class NodeActor:
             self._limiter.acquire_on_behalf_of_nowait(borrower)
         except anyio.WouldBlock:
             await self._limiter.acquire_on_behalf_of(borrower)
-        reporter = Reporter(lambda payload: self._publisher.aside(job.key, payload))
+        try:
+            return await self._report_and_carry_out(job)
+        finally:
+            self._limiter.release_on_behalf_of(borrower)
+
+    async def _report_and_carry_out(self, job: Job) -> Payload:
+        reporter = Reporter(partial(self._publisher.aside, job.key))
         try:
             return await self._carrier.carry(job, self._toolboxes, reporter)
         finally:
             reporter.end()
-            self._limiter.release_on_behalf_of(borrower)
+
+
+def _completes(coroutine: Coroutine[Any, Any, None]) -> bool:
+    """Run a coroutine, and return whether it ended without waiting for anything; if not, it is closed."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return True
+    coroutine.close()
+    return False
 
 
 def outcome_of_failure(intent: Payload, failure: Failure, found: Payload | None = None) -> Payload:

@@ -80,6 +80,8 @@ class ScriptedModel:
         if problems := check_script(script):
             raise ValueError("\n".join(str(problem) for problem in problems))
         self._script = script
+        self.waits = b'"delay_ms"' in msgspec.json.encode(script)
+        """Whether an answer may come after a delay."""
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Answer with the turn's entry; its ``progress``, or else its text, is streamed, evenly over the delay.

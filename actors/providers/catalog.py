@@ -32,6 +32,11 @@ class Mock:
         return Answer(result, arguments.get("metadata", {}))
 
 
+def is_mock(request: JSON) -> bool:
+    """Return whether the mock carries out a dispatch."""
+    return request["provider"] == MOCK and "phase" not in request
+
+
 Opens = Callable[[], Any]
 """Makes a provider or a middleware when it is first needed; usually its class."""
 

@@ -53,6 +53,7 @@ class InFlight:
         children: ChildRuns,
         spawn: Spawn,
         budget: RunBudget,
+        pressed: Callable[[], bool],
         *,
         parked_n: int,
         ids: SpanIds,
@@ -61,8 +62,8 @@ class InFlight:
     ) -> None:
         """``effects`` limits how many effects are carried out at the same time.
 
-        ``crashes`` is the number of crashes during the execution of each open effect, and ``tried`` that of failed
-        tries in earlier executions, by effect key.
+        ``pressed`` says whether other runs wait for the event loop. ``crashes`` is the number of crashes during the
+        execution of each open effect, and ``tried`` that of failed tries in earlier executions, by effect key.
         """
         self._active = active
         self._inbox = inbox
@@ -71,7 +72,9 @@ class InFlight:
         shared = SharedObjects(RunScopedServers(partial(spawn, "tools of the run")))
         # Neither a node actor nor the sink of the stage keeps this object in memory, which refers to both.
         publisher = weakref.proxy(self)
-        self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, publisher, effects, spawn, shared), spawn)
+        self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, publisher, effects, spawn, shared))
+        self._is_pressed = pressed
+        self._trace = ids.trace(active.ref.run)
         self._carried: set[str] = set()
         self._warned_of_unmetered = False
         self._begun = False
@@ -99,18 +102,16 @@ class InFlight:
         self._begun = True
         for key in list(self._active.stage.waits.effects):
             self._hand_over(key)
-            # Mailboxes are bounded: let their actors read.
-            await anyio.lowlevel.checkpoint()
+            if self._is_pressed():
+                await anyio.lowlevel.checkpoint()
         return True
 
     def follow(self, event: Event) -> None:
-        """Act on an acknowledged event: start or release the actor of its node, or hand its effect to the actor."""
+        """Act on an acknowledged event: release the actor of its node, or hand its effect to the actor."""
         while self._afterwards and self._afterwards[0][0] <= event.n:
             self._afterwards.popleft()[1]()
         kind = ev.TYPES[event.type]
-        if kind is ev.NodeEnter:
-            self._node_actors.call((event.path, event.iteration))
-        elif kind is ev.NodeExit:
+        if kind is ev.NodeExit:
             self._node_actors.leave((event.path, event.iteration))
         elif kind is ev.RunResumed or kind is ev.CancelRequested:
             # Effects that the budget has held begin once all other waiting commands are recorded.
@@ -135,7 +136,8 @@ class InFlight:
             # A run parks only after all of its children have been started.
             self._children.begin(self, key, effect.intent, known=effect.event.n < self._parked_n)
         else:
-            self._node_actors.call((effect.node.path, effect.node.iteration)).take(self._job(key, effect))
+            actor = self._node_actors.call((effect.node.path, effect.node.iteration))
+            actor.take(self._job(key, effect), may_complete=not self._is_pressed())
 
     def _job(self, key: str, effect: PendingEffect) -> Job:
         idempotency_key = digest(self._active.ref.run, key)
@@ -157,8 +159,7 @@ class InFlight:
 
     def _span(self, intent: Event) -> TraceContext:
         """The span of an effect: the same for every execution, and in the trace that is exported later."""
-        run = self._active.ref.run
-        return sent_as(self._ids.trace(run), self._ids.span(run, effect_address(intent.type, intent.key)))
+        return sent_as(self._trace, self._ids.span(self._active.ref.run, effect_address(intent.type, intent.key)))
 
     # -- results: `callboard.actors.node.Publisher` -------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from callboard.actors.actor import Spawn
 from callboard.actors.node import NodeActor
 from callboard.bus.paths import parse_key
 
@@ -13,9 +12,8 @@ Address = tuple[str, int]
 class NodeActors:
     """The node actors of one run at one worker, each under its address."""
 
-    def __init__(self, hire: Callable[[str], NodeActor], spawn: Spawn) -> None:
+    def __init__(self, hire: Callable[[str], NodeActor]) -> None:
         self._hire = hire
-        self._spawn = spawn
         self._acting: dict[Address, NodeActor] = {}
 
     def call(self, address: Address) -> NodeActor:
@@ -24,7 +22,6 @@ class NodeActors:
         if actor is None:
             path, iteration = address
             actor = self._acting[address] = self._hire(f"{path}#{iteration}")
-            self._spawn(actor.name, actor.run)
         return actor
 
     def leave(self, address: Address) -> None:

@@ -115,6 +115,7 @@ class RunLoop:
             self._children,
             self._tasks.spawn,
             self._budget,
+            services.pace.is_pressed,
             parked_n=parked_n,
             ids=self._ids,
             crashes=check.crashes,

@@ -13,6 +13,7 @@ from anyio import to_thread
 from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
 from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed, OnRetry, OnText, unheard
 from callboard.actors.models.recorded import RecordedModel
+from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.models.turn_limits import ProviderLimits
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.events import Problem
@@ -103,6 +104,12 @@ class ModelSelection:
             if run is not None:
                 self._stand_in = EarlierRun(self._log, RunRef(self._ref.tenant, run)), run
         return self._stand_in
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether the model that answers is open and answers without waiting."""
+        model = None if self._stand_in is None else self._stand_in[0]
+        return isinstance(model, ScriptedModel) and not model.waits
 
 
 class EarlierRun:

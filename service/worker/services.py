@@ -16,7 +16,7 @@ from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelTurnFailed
 from callboard.actors.models.waits import WaitPolicy
 from callboard.actors.partial_answers import PartialAnswers
-from callboard.actors.providers.catalog import Providers
+from callboard.actors.providers.catalog import Providers, is_mock
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
 from callboard.actors.tools.tool import Keep, ToolEnvironment
@@ -268,8 +268,16 @@ class Services:
         link = partial(self._addresses.to, ref.tenant, ref.run)
         account = partial(self._wallet.account, ref.tenant, admission.plan.behalf)
         default = admission.start.model or self._config.model or ""
+        models = ModelSelection(self._models, default, script, ref, self._log)
+
+        def immediate(job: Job) -> bool:
+            intent = job.intent
+            if isinstance(intent, ev.ModelCall):
+                return job.work is None and models.is_immediate
+            return isinstance(intent, ev.EffectCall) and intent.kind_ == "provider" and is_mock(intent.request)
+
         return Carrier(
-            models=ModelSelection(self._models, default, script, ref, self._log),
+            models=models,
             tools=tools,
             kinds={
                 "source": source,
@@ -286,6 +294,7 @@ class Services:
             lanes=self._models.lanes,
             answers=self.answers,
             code=self._code_loop,
+            immediate=immediate,
         )
 
     def _offline(self, plan: Plan[Any]) -> bool:

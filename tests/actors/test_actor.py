@@ -1,4 +1,4 @@
-"""The actor kernel: bounded mailboxes, restarts within limits, escalation, stopping."""
+"""The actor kernel: restarts within limits, escalation, stopping."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from callboard.actors.actor import Mailbox, MailboxClosed, MailboxFull, Restart, Supervisor
+from callboard.actors.actor import Child, Restart, Supervisor
 from callboard.testing.virtual_time import VIRTUAL
 
 
@@ -17,91 +17,6 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 def no_failure(name: str, error: Exception) -> None:
     raise AssertionError(f"{name} failed: {error!r}")
-
-
-async def test_messages_are_read_in_order() -> None:
-    mailbox: Mailbox[int] = Mailbox()
-    for number in range(3):
-        mailbox.put_nowait(number)
-    assert len(mailbox) == 3
-    assert [await mailbox.get() for _ in range(3)] == [0, 1, 2]
-
-
-async def test_a_full_mailbox_refuses_or_makes_wait() -> None:
-    mailbox: Mailbox[int] = Mailbox(messages_max=1)
-    mailbox.put_nowait(1)
-    with pytest.raises(MailboxFull):
-        mailbox.put_nowait(2)
-    put: list[int] = []
-    read: list[int] = []
-
-    async def sender(number: int) -> None:
-        await mailbox.put(number)
-        put.append(number)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sender, 2)
-        tasks.start_soon(sender, 3)
-        await anyio.sleep(1)
-        assert put == []
-        read.append(await mailbox.get())
-        await anyio.sleep(1)
-        assert len(put) == 1
-        read += [await mailbox.get(), await mailbox.get()]
-    assert sorted(read) == [1, 2, 3]
-    assert sorted(put) == [2, 3]
-
-
-async def test_a_reader_waits_for_a_message() -> None:
-    mailbox: Mailbox[str] = Mailbox()
-    read: list[str] = []
-
-    async def reader() -> None:
-        read.append(await mailbox.get())
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader)
-        await anyio.sleep(1)
-        mailbox.put_nowait("hello")
-    assert read == ["hello"]
-
-
-async def test_a_closed_mailbox_is_read_to_its_end() -> None:
-    mailbox: Mailbox[int] = Mailbox(messages_max=1)
-    mailbox.put_nowait(1)
-    mailbox.close()
-    with pytest.raises(MailboxClosed):
-        mailbox.put_nowait(2)
-    with pytest.raises(MailboxClosed):
-        await mailbox.put(2)
-    assert await mailbox.get() == 1
-    with pytest.raises(MailboxClosed):
-        await mailbox.get()
-
-
-async def test_closing_wakes_reader_and_sender() -> None:
-    empty: Mailbox[int] = Mailbox()
-    full: Mailbox[int] = Mailbox(messages_max=1)
-    full.put_nowait(1)
-    ended: list[str] = []
-
-    async def reader() -> None:
-        with pytest.raises(MailboxClosed):
-            await empty.get()
-        ended.append("reader")
-
-    async def sender() -> None:
-        with pytest.raises(MailboxClosed):
-            await full.put(2)
-        ended.append("sender")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader)
-        tasks.start_soon(sender)
-        await anyio.sleep(1)
-        empty.close()
-        full.close()
-    assert sorted(ended) == ["reader", "sender"]
 
 
 async def test_leaving_a_supervisor_waits_for_its_actors() -> None:
@@ -192,6 +107,78 @@ async def test_stopping_one_and_stopping_all() -> None:
         supervisor.stop_all()
     assert sorted(stopped) == ["one", "three", "two"]
     assert all(child.has_ended for child in children)
+
+
+async def test_a_cancelled_owner_stops_its_actors_and_waits_for_them() -> None:
+    ended: list[str] = []
+
+    async def body() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(3)
+            ended.append("actor")
+
+    with anyio.move_on_after(1) as scope:
+        async with Supervisor(no_failure) as supervisor:
+            supervisor.spawn("one", body)
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert ended == ["actor"]
+
+
+async def test_an_error_of_the_owner_stops_its_actors() -> None:
+    children: list[Child] = []
+
+    async def fail() -> None:
+        async with Supervisor(no_failure) as supervisor:
+            children.append(supervisor.spawn("one", anyio.sleep_forever))
+            raise LookupError("owner")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail()
+    assert caught.group_contains(LookupError)
+    assert children[0].has_ended
+
+
+async def test_a_failure_that_cannot_be_escalated_stops_the_owner() -> None:
+    ended: list[str] = []
+
+    async def failing() -> None:
+        await anyio.sleep(1)
+        raise LookupError("broken")
+
+    async def sibling() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("sibling")
+
+    async def own() -> None:
+        async with Supervisor(no_failure) as supervisor:
+            supervisor.spawn("sibling", sibling)
+            supervisor.spawn("failing", failing)
+            await anyio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await own()
+    assert caught.group_contains(AssertionError, match="failing failed")
+    assert ended == ["sibling"]
+
+
+async def test_an_actor_that_is_spawned_after_the_stop_does_not_begin_to_wait() -> None:
+    begun: list[str] = []
+
+    async def body() -> None:
+        begun.append("body")
+        await anyio.sleep_forever()
+
+    async with Supervisor(no_failure) as supervisor:
+        supervisor.stop_all()
+        child = supervisor.spawn("late", body)
+    assert child.has_ended
+    assert begun == ["body"]
 
 
 async def test_a_supervisor_must_be_entered_first() -> None:

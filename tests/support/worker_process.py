@@ -196,6 +196,7 @@ class _NotingCarrier(Carrier):
 
     def __init__(self, inner: Carrier, note: Callable[[Job], None]) -> None:
         self.tools = inner.tools
+        self.is_immediate = inner.is_immediate
         self._inner = inner
         self._note = note
 

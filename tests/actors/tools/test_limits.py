@@ -207,6 +207,9 @@ class CallGate:
     def outcome(self, key: str, _payload: ev.Payload) -> None:
         self.outcomes.append(key)
 
+    def aside(self, key: str, _payload: ev.Payload) -> None:
+        raise AssertionError(f"no event is expected aside from {key}")
+
 
 def job(key: str, tool: str, *sources: ToolSource) -> Any:
     toolboxes = {"a#1.1!toolbox": ToolboxRecord(list(sources))}
@@ -223,8 +226,6 @@ async def test_a_call_that_waits_for_a_bounded_tool_occupies_no_place_of_the_wor
         shared = SharedObjects(RunScopedServers(lambda body: actors.spawn("tools", body)))
         limiter = anyio.CapacityLimiter(2)
         nodes = [NodeActor(name, gate, gate, limiter, actors.spawn, shared) for name in ("a#1", "b#1")]
-        for node in nodes:
-            actors.spawn(node.name, node.run)
         nodes[0].take(job("price 1", "price", served))
         await until(lambda: gate.running == ["price 1"])
         nodes[1].take(job("price 2", "price", elsewhere))

@@ -284,7 +284,7 @@ async def test_a_slot_that_is_used_twice_is_refused() -> None:
 # -- many open effects -------------------------------------------------------------------------------------------------
 
 
-async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:
+async def test_more_than_a_thousand_open_effects_survive_a_crash() -> None:
     wide = 1100
 
     async def play(stage: Stage) -> End:

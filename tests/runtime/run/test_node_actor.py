@@ -38,6 +38,10 @@ class RecordingCarrier:
         self.failed: list[str] = []
         self.may_end = anyio.Event()
         self.reporters: list[Reporter] = []
+        self.immediate: set[str] = set()
+
+    def is_immediate(self, job: Any) -> bool:
+        return job.key in self.immediate
 
     async def carry(self, job: Any, sessions: toolboxes.Toolboxes, reporter: Reporter) -> Payload:
         self.reporters.append(reporter)
@@ -99,7 +103,7 @@ async def open_actors(carrier: RecordingCarrier) -> AsyncGenerator[NodeActors]:
             port: Any = carrier
             return NodeActor(name, port, carrier, anyio.CapacityLimiter(9), actors.spawn, NOTHING_SHARED)
 
-        node_actors = NodeActors(start_actor, actors.spawn)
+        node_actors = NodeActors(start_actor)
         try:
             yield node_actors
         finally:
@@ -191,3 +195,18 @@ async def test_progress_that_is_reported_after_the_end_of_an_effect_is_ignored(
     # A thread of the effect is still running.
     carrier.reporters[0].progress("a", "line 3")
     carrier.reporters[0].warn("a", "odd", "too late")
+
+
+async def test_an_immediate_effect_is_carried_out_without_a_task(carrier: RecordingCarrier) -> None:
+    carrier.may_end.set()
+    carrier.immediate = {job("odd").key, job("open").key}
+    async with open_actors(carrier) as node_actors:
+        actor = node_actors.call(NODE)
+        actor.take(job("odd"), may_complete=True)
+        assert carrier.outcomes == ["a#1.1!odd internal"]
+        # It has to wait, although it should not: it begins again in a task.
+        actor.take(job("open"), may_complete=True)
+        assert len(carrier.outcomes) == 1
+        await carrier.until(lambda: len(carrier.outcomes) == 2)
+    assert carrier.outcomes[1] == "a#1.1!open ok"
+    assert carrier.failed == []

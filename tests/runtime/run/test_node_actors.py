@@ -15,9 +15,6 @@ class RecordingActor:
         self.calls: list[str] = []
         self.has_stopped = False
 
-    async def run(self) -> None:
-        raise AssertionError("the actor is not run")
-
     def leave(self) -> None:
         self.calls.append("leave")
 
@@ -36,7 +33,7 @@ def node_actors(started: list[RecordingActor]) -> NodeActors:
         started.append(RecordingActor(name))
         return started[-1]
 
-    return NodeActors(start_actor, lambda _name, _body: None)
+    return NodeActors(start_actor)
 
 
 def test_an_address_has_one_actor_until_the_node_ends(node_actors: NodeActors, started: list[RecordingActor]) -> None:
