@@ -26,6 +26,9 @@ Act = Callable[[], None]
 Take = Callable[[bytes, bytes], None]
 """Receives the subject and the data of a message."""
 
+RawTake = Callable[[bytes, bytes, bytes, bytes | None], None]
+"""Receives the subject, the reply subject, the data and the headers of a message as they were sent."""
+
 
 class Posted(Protocol):
     """A message to publish."""
@@ -68,6 +71,7 @@ class ReconnectingClient(Client):
         self._at_loss: dict[object, Act] = {}
         self._at_return: dict[object, Act] = {}
         self._takers: dict[int, Take] = {}
+        self._raw_takers: dict[int, RawTake] = {}
         self._whole = True
 
     @property
@@ -242,13 +246,30 @@ class ReconnectingClient(Client):
 
         reader.feed_data = feed_data  # pyright: ignore[reportAttributeAccessIssue] - replaced in this reader only
 
+    async def subscribe_raw(self, subject: str, take: RawTake) -> Subscription:
+        """Subscribe with a function that gets all messages as they are read from the wire, and must not block.
+
+        The client library spends several times as long on a message: it parses the headers, and hands the message to a
+        task of the subscription."""
+        subscription = await self.subscribe(subject)
+        self._raw_takers[subscription._id] = take  # pyright: ignore[reportPrivateUsage] - the library has no other name
+        return subscription
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        super()._remove_sub(sid, max_msgs)
+        self._raw_takers.pop(sid, None)
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         take = self._takers.get(sid) if not headers else None
-        if take is None:
+        raw = self._raw_takers.get(sid) if take is None else None
+        if take is None and raw is None:
             await super()._process_msg(sid, subject, reply, data, headers)
             return
         self._count_received(len(data))
-        take(subject, data)
+        if take is not None:
+            take(subject, data)
+        elif raw is not None:
+            raw(subject, reply, data, headers)
 
     def _count_received(self, size: int) -> None:
         self.stats["in_msgs"] += 1

@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import structlog
 from anyio import to_thread
 from nats.aio.msg import Msg
@@ -15,7 +15,8 @@ from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import NoAnswer, whole
-from callboard.bus.log.recorded import Recorded, decode_recorded
+from callboard.bus.log.recorded import decode_recorded
+from callboard.bus.nats.batches import BATCH_MAX, StoredBytes, open_batches
 from callboard.bus.nats.cooling import count_cold_runs
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -25,7 +26,7 @@ from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import file_of, is_kept, slot
-from callboard.features.index.store import IndexedEvent, RunIndex, is_begun, is_known, mark_of, remove
+from callboard.features.index.store import IndexedEvent, PurgedRun, RunIndex, is_begun, is_known, mark_of, remove
 
 logger = structlog.get_logger(__name__)
 
@@ -46,15 +47,14 @@ them. In this time the first page is read from the end of the log."""
 BEGIN_WAIT_S = 2.0
 """How long to wait for another process that has just begun to keep the file of the index."""
 
-TOGETHER_S = 0.1
-"""The time during which events are collected and indexed at once, unless there are many, or a query waits."""
+LATE_S = 0.25
+"""How long the index may be late, unless a query waits. What is stored in this time is read and indexed at once."""
 
-TOGETHER_MAX = 500
+DECODED_AT_ONCE = 100
+"""Number of messages that are decoded before other tasks get a turn."""
+
 TOGETHER_BYTES_MAX = 8 * 1024 * 1024
-"""Limits of the events that are indexed at once: their number, and roughly their bytes, with their large values."""
-
-GONE_MAX = 10_000
-"""The maximum number of purged runs in memory, whose events are skipped if they were read before the purge."""
+"""Limit of the events that are indexed at once: roughly their bytes, with their large values."""
 
 IN_FILE_MAX = 2_000_000
 IN_MEMORY_MAX = 120_000
@@ -85,18 +85,16 @@ class IndexFollower:
         self._tenant = tenant
         self._folder = folder
         self._filter = log.subjects.events(tenant, event_type="run.>")
-        self._news = NewMessages(log, [self._filter])
+        self._marks = log.subjects.all_gone(tenant)
+        self._news = self._no_news()
         self._index: RunIndex | None = None
         self._keeps = False
         self._read = 0
-        self._pending: list[IndexedEvent] = []
-        self._pending_bytes = 0
-        self._gone: dict[str, int] = {}
-        self._looked_for_gone = 0
+        self._obstacle = ""
+        self._failures = 0
         self._one = anyio.CapacityLimiter(1)
-        self._taking = anyio.Lock()
         self._grown = anyio.Event()
-        self._heard = anyio.Event()
+        self._asked = anyio.Event()
         self._scope = anyio.CancelScope()
         self._broken = False
         self.failed = False
@@ -135,16 +133,18 @@ class IndexFollower:
             await self._check(index)
             if await self._log.last_sequence() - self._read > FAR:
                 await anyio.sleep(FAR_PAUSE_S)
-            async with (
-                self._log.without_keys().follow(self._filter, self._read) as feed,
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(self._keep_current, index)
-                async for item in feed:
-                    await self._hear(item)
+            async with open_batches(self._log, [self._filter, self._marks], self._read) as batches:
+                while True:
+                    messages = await batches.read()
+                    await self._take(messages)
+                    if not messages:
+                        await batches.wait()
+                    if len(messages) < BATCH_MAX:
+                        await self._wait_for_question(LATE_S)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._close(index)
+                self._index, self._keeps = None, False
+                await self._in_thread(index.close)
                 if self._broken and path is not None:
                     await self._in_thread(lambda: remove(path))
 
@@ -161,20 +161,11 @@ class IndexFollower:
             with anyio.CancelScope(shield=True):
                 await self._in_thread(index.close)
 
-    async def _keep_current(self, index: RunIndex) -> None:
-        """Index pending events soon, for the processes that read the index."""
-        while True:
-            with anyio.move_on_after(LOOK_AGAIN_S):
-                await self._heard.wait()
-            self._heard = anyio.Event()
-            await anyio.sleep(TOGETHER_S)
-            try:
-                await self._take()
-                await self._forget(index)
-            except NoAnswer as error:
-                if self.failed:
-                    return
-                logger.warning("the index waits for the log", tenant=self._tenant, error=str(error))
+    async def _wait_for_question(self, most_s: float) -> None:
+        """Wait until a query waits for the index, for a time at most."""
+        with anyio.move_on_after(most_s):
+            await self._asked.wait()
+        self._asked = anyio.Event()
 
     def give_up(self) -> None:
         """Stop following, and wake the queries that wait, which then fail."""
@@ -187,9 +178,12 @@ class IndexFollower:
 
         :raises NoAnswer: if the log does not answer, or the index does not advance
         """
-        end = await self._log.last_sequence()
+        failures, end = self._failures, await self._log.last_sequence()
         before, since, pause_s = self._read, anyio.current_time(), PAUSE_S
         while await self._lacks(end):
+            if self._failures > failures:
+                raise NoAnswer(self._obstacle)
+            self._asked.set()
             if self.failed or anyio.current_time() >= since + CATCH_UP_WAIT_S:
                 raise NoAnswer(f"the index is at {self._read} of {end}")
             with anyio.move_on_after(LOOK_AGAIN_S if self._keeps else pause_s):
@@ -208,21 +202,12 @@ class IndexFollower:
             await self._ask(index, RunIndex.refresh)
             if index.sequence < self._read:
                 # The process that keeps the index builds it again.
-                self._news, self._looked_for_gone = NewMessages(self._log, [self._filter]), 0
+                self._news = self._no_news()
             self._read = index.sequence
-        if await self._news.behind_end(self._read, end):
-            return True
-        if self._keeps:
-            await self._take()
-            await self._forget(index)
-            return self._index is not index or self.failed
-        marks = self._log.subjects.all_gone(self._tenant)
-        start = max(index.gone, self._looked_for_gone) + 1
-        mark = await self._log.next_sequence(marks, start) if start <= end else None
-        if mark is not None and mark <= end:
-            return True
-        self._looked_for_gone = max(self._looked_for_gone, end)
-        return False
+        return await self._news.behind_end(self._read, end) or self._index is not index or self.failed
+
+    def _no_news(self) -> NewMessages:
+        return NewMessages(self._log, [self._filter, self._marks])
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Query the index in its current state, in a thread, because a query may take long.
@@ -249,12 +234,11 @@ class IndexFollower:
 
     async def _check(self, index: RunIndex) -> None:
         """Check that an index is that of this log, and answer queries from it."""
-        await self._forget(index)
         if index.sequence and not await self._holds(index):
             # Runs were removed from the log, or it was restored from a backup. The affected runs are unknown.
             await self._in_thread(index.clear)
         self._index, self._keeps, self._read = index, True, index.sequence
-        self._news = NewMessages(self._log, [self._filter])
+        self._news = self._no_news()
         self._wake()
 
     async def _source(self) -> str:
@@ -267,16 +251,18 @@ class IndexFollower:
 
     async def _holds(self, index: RunIndex) -> bool:
         """Return whether the log has the last event of the index, and as many runs before it as the index."""
-        request = {"next_by_subj": self._filter, "seq": index.sequence, "batch": 1}
-        messages, _ = await direct_get(self._log.nc, self._log.stream, request)
-        if [self._mark(message) for message in messages] != [(index.sequence, index.mark)]:
-            return False
+        if index.last:
+            request = {"next_by_subj": self._filter, "seq": index.last, "batch": 1}
+            messages, _ = await direct_get(self._log.nc, self._log.stream, request)
+            if [self._mark(message) for message in messages] != [(index.last, index.mark)]:
+                return False
         if index.count >= index.runs_max:
             return True
         here, behind = await self._runs_from(1), await self._runs_from(index.sequence + 1)
         # At most as many: those that are being moved, or have been purged since, are counted as well.
         cold = await count_cold_runs(self._log, self._tenant)
-        return here <= index.count + behind <= here + cold
+        purged = await self._count(self._marks, index.sequence + 1)
+        return here <= index.count + behind <= here + cold + purged
 
     def _mark(self, message: Msg) -> tuple[int, str]:
         headers = message.headers or {}
@@ -293,38 +279,59 @@ class IndexFollower:
         messages, pending = await direct_get(self._log.nc, self._log.stream, request)
         return len(messages) + pending
 
-    async def _hear(self, item: Recorded) -> None:
-        if item.sequence > self._gone.get(item.ref.run, 0):
-            # Large values are searched as well, but few events have any.
-            event = await whole(self._log, item)
-            self._pending.append(IndexedEvent(item.sequence, event))
-            self._pending_bytes += len(event.payload)
-        self._read = item.sequence
-        if len(self._pending) >= TOGETHER_MAX or self._pending_bytes >= TOGETHER_BYTES_MAX:
-            await self._take()
-        self._heard.set()
+    async def _take(self, messages: Sequence[StoredBytes]) -> None:
+        """Index messages in one transaction, or in several if their large values are many."""
+        taken, size = list[IndexedEvent | PurgedRun](), 0
+        for place, message in enumerate(messages, 1):
+            if place % DECODED_AT_ONCE == 0:
+                await anyio.lowlevel.checkpoint()
+            one = await self._decode(message)
+            size += len(one.event.payload) if isinstance(one, IndexedEvent) else 0
+            if one is not None:
+                taken.append(one)
+            if place == len(messages) or size >= TOGETHER_BYTES_MAX:
+                await self._index_all(taken, message.sequence)
+                taken, size = [], 0
+
+    async def _decode(self, message: StoredBytes) -> IndexedEvent | PurgedRun | None:
+        """Return what a message means for the index; None for a message of another application."""
+        try:
+            ref = self._log.subjects.parse_event(message.subject).ref
+        except ValueError:
+            purged = decode_mark(self._log, message.subject, message.data)
+            return PurgedRun(message.sequence, purged.run) if purged is not None else None
+        item = decode_recorded(message.subject, message.sequence, ref, message.id, message.data)
+        # Large values are searched as well, but few events have any.
+        return IndexedEvent(message.sequence, await whole(self._log, item))
+
+    async def _index_all(self, taken: Sequence[IndexedEvent | PurgedRun], sequence: int) -> None:
+        """Index events, as soon as the log, or the place of cold storage, has answered what that takes."""
+        events = [one for one in taken if isinstance(one, IndexedEvent)]
+        while True:
+            try:
+                await self._index_once(taken, events, sequence)
+                break
+            except NoAnswer as error:
+                if self.failed:
+                    raise
+                self._obstacle, self._failures = str(error), self._failures + 1
+                logger.warning("the index waits for the log", tenant=self._tenant, error=self._obstacle)
+                # Queries that wait now get the error; the next one has it tried again at once.
+                self._asked = anyio.Event()
+                self._wake()
+                await self._wait_for_question(LOOK_AGAIN_S)
+        self._read = sequence
+        self.taken += len(events)
         self._wake()
 
-    async def _take(self) -> None:
-        """Index the pending events."""
-        async with self._taking:
-            # A query that is cancelled here must not lose the events.
-            with anyio.CancelScope(shield=True):
-                pending, self._pending, self._pending_bytes = self._pending, [], 0
-                if not pending:
-                    return
-                try:
-                    unknown = await self.ask(lambda index: index.find_unadmitted(pending))
-                    moved = await self._find_moved([one for one in unknown if one.event.type == RunEnd.type])
-                    lost = await self._lost([one for one in unknown if one.event.run not in moved])
-                    events = [one for run in moved.values() for one in run]
-                    await self.ask(lambda index: index.take(pending, pending[-1].sequence, events, lost))
-                except NoAnswer:
-                    # They are indexed later, with what the log, or the place of cold storage, did not answer now.
-                    self._pending = [*pending, *self._pending]
-                    self._pending_bytes += sum(len(one.event.payload) for one in pending)
-                    raise
-                self.taken += len(pending)
+    async def _index_once(
+        self, taken: Sequence[IndexedEvent | PurgedRun], events: Sequence[IndexedEvent], sequence: int
+    ) -> None:
+        unknown = await self.ask(lambda index: index.find_unadmitted(events))
+        moved = await self._find_moved([one for one in unknown if one.event.type == RunEnd.type])
+        lost = await self._lost([one for one in unknown if one.event.run not in moved])
+        earlier = [one for run in moved.values() for one in run]
+        await self.ask(lambda index: index.take(taken, sequence, earlier, lost))
 
     async def _lost(self, unknown: Sequence[IndexedEvent]) -> list[IndexedEvent]:
         """Return those of the first events of unknown runs whose runs have lost their admission in the log.
@@ -356,29 +363,6 @@ class IndexFollower:
         except LogUnreadable:
             return False  # Its segment is missing or damaged.
         return first is not None and (await whole(self._log, first)).type != UNREADABLE
-
-    async def _forget(self, index: RunIndex) -> None:
-        """Remove the runs that were purged since the last call."""
-        end = await self._log.last_sequence()
-        runs, sequence = dict[str, int](), index.gone
-        marks = self._log.subjects.all_gone(self._tenant)
-        while sequence < end and (mark := await self._log.next_message(marks, sequence + 1)) is not None:
-            sequence = mark.sequence
-            if (told := decode_mark(self._log, mark.subject, mark.data)) is not None:
-                runs[told.run] = self._gone[told.run] = sequence
-        while len(self._gone) > GONE_MAX:
-            del self._gone[next(iter(self._gone))]
-        if runs:
-            await self._ask(index, lambda index: index.forget(runs, max(sequence, end)))
-        # There are no other marks up to this sequence. It is stored with the next events.
-        index.gone = max(index.gone, sequence, end)
-
-    async def _close(self, index: RunIndex) -> None:
-        if self._index is not None and not self.failed:
-            with suppress(NoAnswer):
-                await self._take()
-        self._index, self._keeps = None, False
-        await self._in_thread(index.close)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await to_thread.run_sync(call, limiter=self._one)

@@ -12,7 +12,7 @@ from callboard.bus.nats.jetstream_api import direct_get
 from callboard.bus.nats.purge import decode_mark
 from callboard.bus.nats.stored_messages import READ_BATCH, READ_BYTES_MAX
 from callboard.bus.prices import Prices
-from callboard.features.index.store import IndexedEvent, RunIndex
+from callboard.features.index.store import IndexedEvent, PurgedRun, RunIndex
 
 WINDOW = 2_000
 """The number of messages of the stream in the first window. Each further one has twice as many."""
@@ -33,8 +33,7 @@ class NewestRuns:
         self._end = end
         self._begin = end + 1
         self._width = WINDOW
-        self._events: list[IndexedEvent] = []
-        self._gone: dict[str, int] = {}
+        self._taken: list[IndexedEvent | PurgedRun] = []
         self.index = self._fold()
 
     @property
@@ -48,30 +47,30 @@ class NewestRuns:
         :raises NoAnswer: if the log does not answer
         """
         begin, width = self._begin, self._width
-        if self.is_whole or len(self._events) >= EVENTS_MAX:
+        if self.is_whole or len(self._taken) >= EVENTS_MAX:
             return False
         self._begin, self._width = max(1, begin - width), 2 * width
-        self._events = [*await self._read(self._begin, begin - 1), *self._events]
-        await self._read_marks(self._begin, begin - 1)
+        found = [*await self._read(self._begin, begin - 1), *await self._read_marks(self._begin, begin - 1)]
+        self._taken = [*sorted(found, key=lambda one: one.sequence), *self._taken]
         self.index.close()
         self.index = self._fold()
         return True
 
     def _fold(self) -> RunIndex:
         index = RunIndex(None, "", 2 * EVENTS_MAX, self._prices)
-        if self._events:
-            # Runs that were admitted before the window are older than those in it, and are left out.
-            index.take(self._events, self._end)
-            index.forget(self._gone, 0)
+        # Runs that were admitted before the window are older than those in it, and are left out.
+        index.take(self._taken, self._end)
         return index
 
-    async def _read_marks(self, begin: int, end: int) -> None:
-        """Read the marks of purged runs in a window. The mark of a run is newer than its events."""
-        marks = self._log.subjects.all_gone(self._tenant)
+    async def _read_marks(self, begin: int, end: int) -> list[PurgedRun]:
+        """Return the marks of purged runs in a window. The mark of a run is newer than its events."""
+        found, marks = list[PurgedRun](), self._log.subjects.all_gone(self._tenant)
         while begin <= end and (mark := await self._log.next_message(marks, begin)) is not None:
             begin = mark.sequence + 1
-            if (told := decode_mark(self._log, mark.subject, mark.data)) is not None:
-                self._gone[told.run] = max(mark.sequence, self._gone.get(told.run, 0))
+            told = decode_mark(self._log, mark.subject, mark.data)
+            if told is not None and mark.sequence <= end:
+                found.append(PurgedRun(mark.sequence, told.run))
+        return found
 
     async def _read(self, begin: int, end: int) -> list[IndexedEvent]:
         found: list[IndexedEvent] = []

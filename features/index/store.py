@@ -25,7 +25,7 @@ from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow
 from callboard.projections.lists.where import Both
 from callboard.projections.run.run_texts import EventTexts, texts
 
-VERSION = 14
+VERSION = 15
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -87,6 +87,13 @@ class IndexedEvent(NamedTuple):
     event: Event
 
 
+class PurgedRun(NamedTuple):
+    """The mark of a purged run, with its sequence."""
+
+    sequence: int
+    run: str
+
+
 class _Kept(NamedTuple):
     place: int
     fold: RunFold
@@ -111,11 +118,9 @@ class RunIndex(IndexQueries):
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
         super().__init__(self._open_database(path, source, shared=shared))
         self.sequence = int(self._meta("sequence"))
-        """The sequence of the last event in the index."""
-        self.mark = self._meta("mark")
-        """The identity of that event."""
-        self.gone = int(self._meta("gone"))
-        """The sequence up to which purge marks were applied."""
+        """The sequence up to which events, and marks of purged runs, were indexed."""
+        self.last, self.mark = int(self._meta("last")), self._meta("mark")
+        """The sequence of the last event in the index, and the identity of that event."""
         self.count = 0 if shared else self._count()
         """The number of runs; only for the process that indexes the events."""
 
@@ -131,24 +136,23 @@ class RunIndex(IndexQueries):
             remove(path)
         db = _connect_to_file(path)
         db.executescript(SCHEMA)
-        known = [("version", VERSION), ("source", source), ("sequence", 0), ("gone", 0), ("mark", "")]
+        known = [("version", VERSION), ("source", source), ("sequence", 0), ("last", 0), ("mark", "")]
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
         db.commit()
         return db
 
     def refresh(self) -> None:
         """Read how far another process has indexed the log."""
-        known = dict(self._query("SELECT name, value FROM meta", []))
-        self.sequence, self.gone = int(known["sequence"]), int(known["gone"])
+        self.sequence = int(self._meta("sequence"))
 
     def clear(self) -> None:
         """Remove everything."""
         for table in ("runs", "states", "tags", "attributes", "bills", "texts"):
             self._db.execute(f"DELETE FROM {table}")
-        self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
+        self._db.execute("UPDATE meta SET value = 0 WHERE name IN ('sequence', 'last')")
         self._db.commit()
         self._folds.clear()
-        self.sequence = self.count = 0
+        self.sequence = self.last = self.count = 0
 
     def close(self) -> None:
         """Close the file."""
@@ -175,12 +179,12 @@ class RunIndex(IndexQueries):
 
     def take(
         self,
-        taken: Sequence[IndexedEvent],
+        taken: Sequence[IndexedEvent | PurgedRun],
         sequence: int,
         moved: Sequence[IndexedEvent] = (),
         lost: Sequence[IndexedEvent] = (),
     ) -> None:
-        """Index events, and record that the log was read up to a sequence, in one transaction.
+        """Index events, remove purged runs, and record that the log was read up to a sequence, in one transaction.
 
         ``moved`` are all events of runs that were moved out of the log, except for their last event. ``lost`` are the
         first existing events of runs whose first event the log has lost. Events of other runs without an admission are
@@ -194,14 +198,19 @@ class RunIndex(IndexQueries):
             unadmitted = [_Kept(one.sequence, begin_without_start(one.event)) for one in lost]
             self._put(unadmitted)
             self.count += len(unadmitted)
+            last = None
             for one in taken:
+                if isinstance(one, PurgedRun):
+                    self._remove(one, changed)
+                    continue
+                last = one
                 # A run without its first event stays as it is: whatever the other events say, they are incomplete.
                 skips = one.sequence in before or one.event.run in quarantined
                 if one.sequence > self.sequence and not skips:
                     self._take(one, changed)
             self._put(changed.values())
-            mark = mark_of(taken[-1].event) if taken else self.mark
-            known = [(sequence, "sequence"), (mark, "mark"), (self.gone, "gone")]
+            at, mark = (last.sequence, mark_of(last.event)) if last is not None else (self.last, self.mark)
+            known = [(sequence, "sequence"), (at, "last"), (mark, "mark")]
             self._db.executemany("UPDATE meta SET value = ? WHERE name = ?", known)
             self._db.commit()
         except BaseException:
@@ -209,7 +218,7 @@ class RunIndex(IndexQueries):
             self._folds.clear()
             self.count = self._count()
             raise
-        self.sequence, self.mark = sequence, mark
+        self.sequence, self.last, self.mark = sequence, at, mark
         while len(self._folds) > FOLDS_KEPT_MAX:
             self._folds.popitem(last=False)
 
@@ -302,19 +311,13 @@ class RunIndex(IndexQueries):
         ):
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
-    def forget(self, marks: Mapping[str, int], gone: int) -> None:
-        """Remove purged runs that are older than their purge mark's sequence.
-
-        ``gone`` is the sequence up to which there are no other marks.
-        """
-        for run, mark in marks.items():
-            place = self._place(run)
-            if place is not None and place < mark:
-                self._folds.pop(run, None)
-                self._forget([place])
-        self._db.execute("UPDATE meta SET value = ? WHERE name = 'gone'", (gone,))
-        self._db.commit()
-        self.gone = gone
+    def _remove(self, mark: PurgedRun, changed: dict[str, _Kept]) -> None:
+        """Remove a purged run that is older than its mark."""
+        place = self._place(mark.run)
+        if place is not None and place < mark.sequence:
+            self._folds.pop(mark.run, None)
+            changed.pop(mark.run, None)
+            self._forget([place])
 
     def tell(self, statuses: Mapping[str, RowStatus]) -> None:
         """Record the exact statuses of runs in progress, from their own events, until their next event is indexed."""

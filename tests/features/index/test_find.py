@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +49,8 @@ from tests.support.workdir import Workdir
 from tests.surfaces.nats.test_micro_service import PATIENCE_S, SOURCE, Caller
 from tests.surfaces.nats.test_micro_service import caller as caller  # the fixtures
 from tests.surfaces.nats.test_micro_service import connection as connection
+
+NEVER_S = 3_600.0
 
 NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
 
@@ -355,7 +358,7 @@ def test_an_index_file_is_reused_only_for_its_stream_and_version(
 def test_a_changed_index_schema_needs_a_new_version() -> None:
     """A change of a row or a table needs a new version, with which indexes are rebuilt."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, EventTexts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (14, "ba2f0915d4e0")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (15, "ba2f0915d4e0")
 
 
 def test_forks_of_a_run_are_found() -> None:
@@ -415,6 +418,13 @@ def test_one_process_writes_an_index_file_and_readers_share_it(tmp_path: Path) -
 async def standing(folder: Path) -> AsyncGenerator[Connection]:
     async with open_connection(load({"data_dir": str(folder), "sync": "1s"}, env={})) as connection:
         yield connection
+
+
+@asynccontextmanager
+async def standing_beside(connection: Connection) -> AsyncGenerator[Connection]:
+    assert connection.server is not None
+    async with open_connection(load({"nats_url": connection.server.url}, env={})) as other:
+        yield other
 
 
 @asynccontextmanager
@@ -508,6 +518,72 @@ async def test_a_text_stored_outside_its_event_is_found_within_the_memory_limit(
         async with following(connection, None) as index:
             assert await runs_of(index, "input~needle and output~pin") == ["Run-1"]
     assert INLINE_BYTES_MAX < max(sizes) < 2 * INLINE_BYTES_MAX
+
+
+async def test_an_idle_index_takes_few_messages_and_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It receives the events that change a row, once each, all that were stored in a while by one request."""
+    taken: list[int] = []
+    take = RunIndex.take
+
+    def noted(self: RunIndex, events: Sequence[IndexedEvent], *more: Any) -> None:
+        taken.append(len(events))
+        take(self, events, *more)
+
+    monkeypatch.setattr(RunIndex, "take", noted)
+    monkeypatch.setattr(following_module, "LATE_S", NEVER_S)
+    logs = [run_log(number) for number in range(100)]
+    for log in logs:
+        end = log.events.pop()
+        for visit in range(10):
+            log.enter(f"node#{visit}")
+        log.events.append(msgspec.structs.replace(end, n=end.n + 10))
+    async with standing(tmp_path) as writing, standing_beside(writing) as reading, following(reading, None) as index:
+        assert await runs_of(index) == []
+        received = reading.nc.stats["in_msgs"]
+        await put(writing, *logs)
+        assert len(await runs_of(index)) == 100
+        received = reading.nc.stats["in_msgs"] - received
+    changing = sum(one.type.startswith("run.") for log in logs for one in log.events)
+    assert index.taken == sum(taken) == changing
+    # Besides, the answers to the query, and a heartbeat in each second.
+    assert received < 1.1 * changing
+    assert len(taken) <= 3
+
+
+async def test_a_killed_process_leaves_an_index_that_lacks_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process leaves when it dies before, within and after a transaction: the files as they are then."""
+    folder, left = tmp_path / "index", list[Path]()
+
+    def leave() -> None:
+        left.append(tmp_path / f"left-{len(left)}")
+        shutil.copytree(folder, left[-1])
+
+    def dying(step: Callable[..., None]) -> Callable[..., None]:
+        def perform(*arguments: Any) -> None:
+            step(*arguments)
+            leave()
+
+        return perform
+
+    async with standing(tmp_path) as connection:
+        await put(connection, *LOGS[:3])
+        async with following(connection, folder) as index:
+            await index.caught_up()
+            for name in ("_take", "_put", "take"):
+                monkeypatch.setattr(RunIndex, name, dying(getattr(RunIndex, name)))
+            for log in LOGS[3:5]:
+                await put(connection, log)
+                await index.caught_up()
+        monkeypatch.undo()
+        assert len(left) > 8
+        for one in left:
+            async with following(connection, one) as index:
+                assert await runs_of(index) == [f"Run-{number}" for number in range(4, -1, -1)]
+                assert await index.ask(RunIndex.rows) == [row for row in ROWS if int(row.run[4:]) < 5]
 
 
 async def test_a_broken_index_is_rebuilt(tmp_path: Path) -> None:
