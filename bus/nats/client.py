@@ -36,6 +36,7 @@ class Posted(Protocol):
     subject: str
     data: bytes
     headers: dict[str, str]
+    reply: str
 
 
 HEARD_OUT_S = 2.0
@@ -112,12 +113,13 @@ class ReconnectingClient(Client):
             await self._flush_pending()
 
     def write(self, messages: Sequence[Posted], reply: str) -> bool:
-        """Write messages to the wire at once, the last with a reply subject; return false in unusual cases."""
+        """Write messages to the wire at once, the last with this reply subject; return false in unusual cases."""
         if self._transport is None or not self.is_connected or self.is_draining_pubs:
             return False
         frames, size, last = list[bytes](), 0, messages[-1]
         for message in messages:
-            frame = self._frame(message.subject, message.data, reply if message is last else "", message.headers)
+            answer = reply if message is last else message.reply
+            frame = self._frame(message.subject, message.data, answer, message.headers)
             if frame is None:
                 return False
             frames.append(frame)

@@ -7,13 +7,25 @@ Within a batch all messages of a run have the same guard: the sequence of the ru
 server compares guards with the stream only, and not with the other messages of the batch. So a batch contains at most
 one append of a run: the server would store two appends that follow the same event. If the server refuses a batch, it
 does not say which guard failed. The messages are then published one by one, each guarded by the run's previous message.
+
+**Fast batches** (ADR-50) are stored message by message, as soon as each one arrives. The server stages nothing, so one
+costs much less than an atomic batch; but if every message is synced, each is synced separately. So the committer finds
+out which of the two is the quicker one for a number of messages. If the server refuses a message, it does not store
+those after it. What is stored is a beginning of the turn, and any beginning is valid.
+
+The first message of a fast batch has the guard of its run. Each further one expects the sequence that the message
+before it gets if nobody else writes to the stream. If somebody does, this sequence is too low, and the server refuses
+the message. It is never too high, because the stream has already reached the sequence before it. So every message is
+stored directly after the one before it, or not at all. Messages that are only sent without waiting would not be safe:
+if the first one is refused, the event of another worker may have exactly the sequence that the second one expects.
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
 from typing import Any
-from uuid import uuid4
 
 import anyio
 import msgspec
@@ -21,6 +33,7 @@ from msgspec import Struct
 
 from callboard.bus.log.port import AppendRefused, Full, NoAnswer
 from callboard.bus.nats.requests import Requests
+from callboard.lib.quicker_way import QuickerWay
 
 BATCH_MESSAGES_MAX = 500
 """Largest group commit; the server takes up to 1000 messages in a batch."""
@@ -30,6 +43,9 @@ SINGLE_MESSAGES_MAX = 16
 """Up to this number of appends, with up to this number of messages in total, are published one by one: a batch costs
 the server a staging file."""
 
+FAILED_COSTS = 4
+"""How much longer than its own time a fast batch takes that fails."""
+
 MESSAGE_ID = "Nats-Msg-Id"
 """The header by which the server recognizes a message that is published again."""
 
@@ -37,6 +53,9 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 BATCH_ID = "Nats-Batch-Id"
 BATCH_SEQUENCE = "Nats-Batch-Sequence"
+
+_UNHEARD = "_"
+"""Begins the reply subjects of the messages of a fast batch but the last one, whose answer is sufficient."""
 
 _REFUSED = frozenset({10071, 10164})
 """Error codes: wrong last sequence; on a replicated stream also another write with the same guard in flight."""
@@ -49,10 +68,12 @@ class OutgoingMessage(Struct):
     subject: str
     data: bytes
     headers: dict[str, str]
+    reply: str = ""
 
 
 class _PubAck(msgspec.Struct):
     seq: int = 0
+    count: int = 0
     duplicate: bool = False
     error: dict[str, object] | None = None
 
@@ -129,22 +150,42 @@ async def publish_batch(requests: Requests, messages: Sequence[OutgoingMessage])
     :raises AppendRefused: if the guard of any message does not hold; the server has then stored nothing
     :raises NoAnswer: if no answer came, or the server did not accept the batch
     """
-    *first, last = batched(messages)
+    *first, last = batched(messages, requests.name_batch())
     for message in first:
         await requests.send(message.subject, message.data, message.headers)
     return _read_ack(await requests.request(last.subject, last.data, last.headers, hurry=True)).seq
 
 
-def batched(messages: Sequence[OutgoingMessage]) -> Sequence[OutgoingMessage]:
+def batched(messages: Sequence[OutgoingMessage], name: str) -> Sequence[OutgoingMessage]:
     """Return messages with the headers of one atomic batch. A single message stays as it is."""
     if len(messages) == 1:
         return messages
-    batch = uuid4().hex
     found = [
-        OutgoingMessage(one.subject, one.data, {**one.headers, BATCH_ID: batch, BATCH_SEQUENCE: str(i)})
+        OutgoingMessage(one.subject, one.data, {**one.headers, BATCH_ID: name, BATCH_SEQUENCE: str(i)})
         for i, one in enumerate(messages, 1)
     ]
     found[-1].headers["Nats-Batch-Commit"] = "1"
+    return found
+
+
+def fast_batched(messages: Sequence[OutgoingMessage], name: str, newest: int) -> Sequence[OutgoingMessage]:
+    """Return messages of one run, of which the first has the run's guard, with the reply subjects of one fast batch.
+
+    ``newest`` is the last sequence that the stream is known to have reached.
+    """
+    count = len(messages)
+    found = [
+        OutgoingMessage(
+            one.subject,
+            one.data,
+            one.headers if i == 1 else {**one.headers, EXPECTED: str(newest + i - 1)},
+            # After the name: messages for one acknowledgement, end at a gap, number, operation (0 begins, 1 adds).
+            f"{_UNHEARD}.{name}.{count}.fail.{i}.{int(i > 1)}.$FI",
+        )
+        for i, one in enumerate(messages, 1)
+    ]
+    # The request's reply subject precedes this one. The operation 2 adds the message and ends the batch.
+    found[-1].reply = f".{name}.{count}.fail.{count}.2.$FI"
     return found
 
 
@@ -189,19 +230,40 @@ class _Pending:
             self.done.set_exception(error)
 
 
+class _Commit(Struct):
+    """A commit that waits for its answer."""
+
+    batch: list[_Pending]
+    messages: int
+    fast: bool
+    began: float
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether it could have been either a fast or an atomic batch."""
+        return len(self.batch) == 1 and not self.batch[0].together and 1 < self.messages <= SINGLE_MESSAGES_MAX
+
+
 class Committer:
     """Merges the pending appends of many runs.
 
     One commit is in flight at a time. It is sent by the caller that finds none in flight, or by the answer to the one
     before, and its own answer wakes the callers. So a commit needs no task. If a batch fails, one of its callers
-    publishes the messages one by one, because each run needs its own answer.
+    publishes the messages one by one, because each run needs its own answer. ``batches`` says whether the server stages
+    atomic batches in memory, ``fast`` whether it takes fast ones.
     """
 
-    def __init__(self, requests: Requests, *, batches: bool = False) -> None:
+    def __init__(self, requests: Requests, *, batches: bool = False, fast: bool = False) -> None:
         self._requests = requests
         self._batches = batches
+        self._fast = fast
         self._pending: deque[_Pending] = deque()
         self._busy = False
+        self._newest = 0
+        self._undisturbed = False
+        """Whether nobody else wrote to the stream between the last two commits."""
+        self._quicker: defaultdict[int, QuickerWay] = defaultdict(QuickerWay)
+        """By number of messages: whether a fast batch (``True``) is quicker than an atomic one."""
 
     async def put(self, messages: Sequence[OutgoingMessage], *, together: bool = False) -> int:
         """Publish messages of one run, alone or in one batch with those of others. Return and raise as `publish_chain`.
@@ -230,19 +292,31 @@ class Committer:
             return
         messages = batch[0].messages if len(batch) == 1 else [one for pending in batch for one in pending.messages]
         many = len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX
-        if len(messages) > 1 and not (many or self._batches):
+        commit = _Commit(batch, len(messages), fast=False, began=perf_counter())
+        if self._fast and self._undisturbed and commit.is_comparable:
+            commit.fast = not self._batches or self._quicker[commit.messages].choose()
+        if len(messages) > 1 and not (commit.fast or many or self._batches):
             self._hand_over(batch)
             return
+        name = self._requests.name_batch()
+        posted = fast_batched(messages, name, self._newest) if commit.fast else batched(messages, name)
         try:
-            self._requests.post(batched(messages), lambda read: self._take_answer(batch, read))
+            self._requests.post(posted, partial(self._take_answer, commit))
         except NoAnswer:
             self._hand_over(batch)
 
-    def _take_answer(self, batch: list[_Pending], read: Callable[[], bytes]) -> None:
+    def _take_answer(self, commit: _Commit, read: Callable[[], bytes]) -> None:
         """Wake the callers of a commit that was answered, and send the next one."""
+        batch, took = commit.batch, perf_counter() - commit.began
         try:
-            last = _read_ack(read()).seq
+            ack = _read_ack(read())
+            if commit.fast and ack.count != commit.messages:
+                raise NoAnswer("the server has stored a part of the fast batch")
         except (AppendRefused, NoAnswer) as error:
+            self._undisturbed = False
+            if commit.fast:
+                # The messages are now published again.
+                self._quicker[commit.messages].note(True, FAILED_COSTS * took)
             if len(batch) == 1 and len(batch[0].messages) == 1:
                 batch[0].fail(error)
                 self._begin()
@@ -250,6 +324,10 @@ class Committer:
                 # The guard of one run failed, or the result is unknown. Published one by one, each run gets its answer.
                 self._hand_over(batch)
             return
+        last = ack.seq
+        self._note_sequence(last, commit.messages)
+        if commit.is_comparable:
+            self._quicker[commit.messages].note(commit.fast, took)
         for pending in reversed(batch):
             pending.settle(last)
             last -= len(pending.messages)
@@ -258,6 +336,11 @@ class Committer:
         else:
             # The callers that were woken are about to append again: let them join the next batch.
             asyncio.get_running_loop().call_soon(self._begin)
+
+    def _note_sequence(self, last: int, messages: int) -> None:
+        """Note the last sequence of a commit."""
+        self._undisturbed = last == self._newest + messages
+        self._newest = last
 
     def _take_batch(self) -> list[_Pending]:
         """Take the oldest appends, in order, up to one of a run that the batch already contains."""
@@ -307,6 +390,8 @@ class Committer:
     async def _single(self, pending: _Pending) -> None:
         try:
             publish = publish_batch if pending.together else publish_chain
-            pending.settle(await publish(self._requests, pending.messages))
+            last = await publish(self._requests, pending.messages)
+            self._note_sequence(last, len(pending.messages))
+            pending.settle(last)
         except (AppendRefused, NoAnswer) as error:
             pending.fail(error)

@@ -5,8 +5,9 @@ the last one on this filter. All writers use the identical filter. A replicated 
 writes in flight per filter string.
 
 Headers: ``Nats-Expected-Last-Subject-Sequence`` and ``…-Subject`` (the guard), ``Nats-Schedule`` and
-``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches). Our own headers
-are ``Cb-Id``, which identifies the writer of an event, and ``Cb-N``, the event's number.
+``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches). Fast batches (also ADR-50) have
+reply subjects instead of headers. Our own headers are ``Cb-Id``, which identifies the writer of an event, and ``Cb-N``,
+the event's number.
 """
 
 import base64
@@ -127,6 +128,8 @@ class JetStreamLog(StoredMessages):
         self.batches = False
         """Whether an atomic batch is cheaper than its messages one by one, because the server does not stage it in
         files."""
+        self.fast = False
+        """Whether the stream takes fast batches, which are not atomic."""
         self._committer = Committer(self.requests) if group_commit else None
 
     async def choose_commit(self, *, group_commit: bool | None, batches: bool | None = None) -> None:
@@ -139,7 +142,7 @@ class JetStreamLog(StoredMessages):
         """
         self.batches = await batches_are_cheap(self.requests, self.subjects) if batches is None else batches
         merges = self.batches or self._committer is not None if group_commit is None else group_commit
-        self._committer = Committer(self.requests, batches=self.batches) if merges else None
+        self._committer = Committer(self.requests, batches=self.batches, fast=self.fast) if merges else None
 
     def now(self) -> dt.datetime:
         return self.clock.now()
@@ -469,7 +472,8 @@ async def open_log(
     """
     log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit, replicas=replicas)
     made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
-    log.store = store_of(log.stream, made)
+    log.store = store_of(log.stream, made.created)
+    log.fast = made.fast
     await log.clock.measure(log.requests, log.stream)
     return log
 

@@ -56,6 +56,7 @@ class Requests:
     def __init__(self, nc: ReconnectingClient) -> None:
         self.nc = nc
         self._inbox = nc.new_inbox()
+        self._name = self._inbox.rpartition(".")[2]
         self._tokens = count()
         self._waiting: dict[str, _Waiting] = {}
         self._sweeping = False
@@ -90,17 +91,22 @@ class Requests:
             self._waiting.pop(token, None)
         return self._body(subject, message, losses)
 
+    def name_batch(self) -> str:
+        """Return a name that no other batch of any connection has."""
+        return f"{self._name}-{next(self._tokens)}"
+
     def post(self, messages: Sequence[Posted], take: Callable[[Callable[[], bytes]], None]) -> None:
         """Write messages to the wire at once; the last is a request. Call `prepare` before.
 
-        ``take`` is called once, without a task, when the answer comes or cannot come any longer. It receives a function
-        that returns the body of the answer or raises as `request`.
+        The reply subject of the last message is added to that of the request. ``take`` is called once, without a task,
+        when the answer comes or cannot come any longer. It receives a function that returns the body of the answer or
+        raises as `request`.
 
         :raises NoAnswer: if the messages cannot be published in this way: `request` may say why
         """
         last, losses = messages[-1].subject, self._losses
         token = self._expect(lambda answer: take(partial(self._body, last, answer, losses)))
-        if not self.nc.write(messages, f"{self._inbox}.{token}"):
+        if not self.nc.write(messages, f"{self._inbox}.{token}{messages[-1].reply}"):
             del self._waiting[token]
             raise NoAnswer(f"{last}: the connection is down, or a message is not a usual one")
 
@@ -138,14 +144,17 @@ class Requests:
             return
         async with self._subscribing:
             if not self._subscribed:
-                await self.nc.subscribe_directly(f"{self._inbox}.*", self._take_plain, self._take)
+                await self.nc.subscribe_directly(f"{self._inbox}.>", self._take_plain, self._take)
                 self._subscribed = True
 
     def _take_plain(self, subject: bytes, data: bytes) -> None:
-        self._settle(subject.rpartition(b".")[2].decode(), data)
+        self._settle(self._token(subject.decode()), data)
 
     async def _take(self, message: Msg) -> None:
-        self._settle(message.subject.rpartition(".")[2], message)
+        self._settle(self._token(message.subject), message)
+
+    def _token(self, subject: str) -> str:
+        return subject[len(self._inbox) + 1 :].partition(".")[0]
 
     def _settle(self, token: str, message: Answer) -> None:
         waiting = self._waiting.pop(token, None)

@@ -7,7 +7,7 @@ A quota of its account or server limits it without loss, because quotas refuse n
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -25,9 +25,22 @@ DESCRIPTION = "Callboard: every event of every run, what was said to them, their
 UNBOUNDED: Mapping[str, int] = {"max_bytes": -1, "max_msgs": -1, "max_msgs_per_subject": -1, "max_age": 0}
 """The limits at which a stream drops its oldest messages, each with the value that means unlimited."""
 
+FAST_SINCE = (2, 14)
+"""First version of the server with fast batches."""
+
 _EXISTS_OTHERWISE = 10058
 _PARTITIONS = "callboard_partitions"
 _FORMAT = "callboard_format"
+
+
+class OpenedStream(NamedTuple):
+    """When a stream was created, and whether it takes fast batches.
+
+    The time is the same after restarts, on every server of a cluster, and after a restore from a backup.
+    """
+
+    created: str
+    fast: bool
 
 
 def stream_of(subjects: Subjects) -> str:
@@ -52,11 +65,10 @@ def bounds_of(config: Mapping[str, Any]) -> dict[str, int]:
 
 async def ensure_stream(
     requests: Requests, subjects: Subjects, *, partitions: int, replicas: int = 1, ours: bool = False
-) -> str:
+) -> OpenedStream:
     """Create the stream if it does not exist, and check its configuration.
 
-    With ``ours`` the server is the embedded one, and a different configuration is corrected. Return when the stream was
-    created. This time is the same after restarts, on every server of a cluster, and after a restore from a backup.
+    With ``ours`` the server is the embedded one, and a different configuration is corrected.
 
     :raises StreamMismatch: if it was created for another number of partitions, or cannot be used
     :raises StreamBounded: if it is not ours, and has limits
@@ -81,6 +93,9 @@ async def ensure_stream(
         "allow_rollup_hdrs": True,
         "metadata": {_PARTITIONS: str(partitions), _FORMAT: str(FORMAT)},
     }
+    version = requests.nc.connected_server_version
+    if replicas == 1 and (version.major, version.minor) >= FAST_SINCE:
+        wanted["allow_batched"] = True
     answer = await api(requests, f"STREAM.CREATE.{name}", wanted)
     if answer.get("error", {}).get("err_code") == _EXISTS_OTHERWISE:
         # A stream of an older version, or with another number of partitions, or one that an operator has changed.
@@ -99,7 +114,8 @@ async def ensure_stream(
         # The server is not ours, and an older version created the stream.
         remedy = f"nats stream edit {name} --subjects with them added"
         log.warning("the stream lacks subjects; messages on them are not stored", missing=missing, remedy=remedy)
-    return answer["created"]
+    # A stream with several replicas compares the guards of messages in flight only with those of the same subject.
+    return OpenedStream(answer["created"], bool(config.get("allow_batched")) and config["num_replicas"] == 1)
 
 
 async def _note_format(requests: Requests, name: str, config: dict[str, Any]) -> dict[str, Any]:
