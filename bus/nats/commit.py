@@ -235,13 +235,10 @@ class _Commit(Struct):
 
     batch: list[_Pending]
     messages: int
+    either: bool
+    """Whether a fast batch would be possible, if the server takes such batches."""
     fast: bool
     began: float
-
-    @property
-    def is_comparable(self) -> bool:
-        """Whether it could have been either a fast or an atomic batch."""
-        return len(self.batch) == 1 and not self.batch[0].together and 1 < self.messages <= SINGLE_MESSAGES_MAX
 
 
 class Committer:
@@ -292,15 +289,17 @@ class Committer:
             return
         messages = batch[0].messages if len(batch) == 1 else [one for pending in batch for one in pending.messages]
         many = len(batch) > SINGLES_MAX or len(messages) > SINGLE_MESSAGES_MAX
-        commit = _Commit(batch, len(messages), fast=False, began=perf_counter())
-        if self._fast and self._undisturbed and commit.is_comparable:
-            commit.fast = not self._batches or self._quicker[commit.messages].choose()
-        if len(messages) > 1 and not (commit.fast or many or self._batches):
+        either = len(batch) == 1 and not batch[0].together and 1 < len(messages) <= SINGLE_MESSAGES_MAX
+        fast = self._fast and self._undisturbed and either
+        if fast and self._batches:
+            fast = self._quicker[len(messages)].choose()
+        if len(messages) > 1 and not (fast or many or self._batches):
             self._hand_over(batch)
             return
         name = self._requests.name_batch()
-        posted = fast_batched(messages, name, self._newest) if commit.fast else batched(messages, name)
+        posted = fast_batched(messages, name, self._newest) if fast else batched(messages, name)
         try:
+            commit = _Commit(batch, len(messages), either, fast, began=perf_counter())
             self._requests.post(posted, partial(self._take_answer, commit))
         except NoAnswer:
             self._hand_over(batch)
@@ -326,7 +325,7 @@ class Committer:
             return
         last = ack.seq
         self._note_sequence(last, commit.messages)
-        if commit.is_comparable:
+        if commit.either:
             self._quicker[commit.messages].note(commit.fast, took)
         for pending in reversed(batch):
             pending.settle(last)

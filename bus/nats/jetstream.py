@@ -157,7 +157,15 @@ class JetStreamLog(StoredMessages):
 
     async def _put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None) -> int:
         self.room.check()
-        messages = [self._message(ref, entry, after) for entry in entries]
+        guard, subject_of = guard_headers(after, self.subjects.run(ref)), self.subjects.event
+        messages = [
+            OutgoingMessage(
+                subject_of(ref, entry.definition, entry.type),
+                entry.data,
+                {**guard, MARK: entry.id, NUMBER: str(entry.n)},
+            )
+            for entry in entries
+        ]
         if beside is not None:
             # The answer is the sequence of the batch's last message. The last event precedes the other messages.
             others = [self._beside(ref, one) for one in _each(beside)]
@@ -253,12 +261,6 @@ class JetStreamLog(StoredMessages):
             return False
         now, last = (msgspec.convert(time, dt.datetime) for time in (answer["ts"], answer["state"]["last_ts"]))
         return (now - last).total_seconds() >= REQUEST_TIMEOUT_S
-
-    def _message(self, ref: RunRef, entry: Entry, after: int) -> OutgoingMessage:
-        headers = guard_headers(after, self.subjects.run(ref))
-        headers[MARK] = entry.id
-        headers[NUMBER] = str(entry.n)
-        return OutgoingMessage(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
 
     def _beside(
         self, ref: RunRef, beside: Alarm | RunMessage | SuccessorStart | Shares | FirstCommand
