@@ -226,12 +226,14 @@ class RunRejected(Fact, frozen=True):
 
 class RunClaimed(Fact, frozen=True):
     """A worker took over the run. Every later event has this epoch, until the next claim. ``version`` is that of the
-    worker's Callboard."""
+    worker's Callboard, and ``process`` its process, by which a worker on the same machine knows whether it has ended.
+    """
 
     type = "run.claimed"
     worker: str
     epoch: int
     version: str = ""
+    process: str = ""
 
 
 class RunParked(Fact, frozen=True):

@@ -4,9 +4,13 @@ Every `BEAT_S` a worker publishes a heartbeat on a plain subject; a new worker s
 owner of a partition is the live worker with the highest hash of (worker, partition). The workers' views may differ for
 a moment. That is harmless, since the guard of the log decides which worker may write.
 
+A worker whose process has ended is lost at once: its parent says so, or the others see it, if they run on the same
+machine. Of any other worker only its silence tells.
+
 A **guest** is a worker that joined only for the runs it started: it gets partitions only if all workers are guests.
 """
 
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -16,11 +20,13 @@ import msgspec
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 from nats.errors import OutboundBufferLimitError
 
 from callboard.bus.events import FORMAT
 from callboard.bus.nats.connection import RECONNECT_PAUSE_S
 from callboard.bus.nats.requests import NO_RESPONDERS
+from callboard.lib.processes import has_ended, own_process
 from callboard.runtime.cluster.code_hosts import CodeHosts
 
 log = structlog.get_logger(__name__)
@@ -33,15 +39,16 @@ LOST_AFTER_S = 3.5
 """A worker without a heartbeat for this long is considered dead."""
 
 HELLO_WAIT_S = 0.05
-HELLO_WAIT_BUSY_S = 0.2
-"""How long a new worker listens for others before it takes partitions: longer if another worker holds commands, which
-the new one would take from it."""
+"""How long a new worker listens for others before it takes partitions, unless no other is connected."""
+
+SETTLE_S = 0.2
+"""How long a new worker waits for the answer of a worker that may still perform a run, before it claims the run."""
 
 ALL_BACK_S = RECONNECT_PAUSE_S + 0.05
 """How soon after a restart of the server its earlier clients are connected again."""
 
-HELLO_WAIT_GUEST_S = 0.6
-"""How long a guest listens in that case: the holder may be about to reconnect to a restarted server."""
+SETTLE_GUEST_S = 0.6
+"""How long a guest waits: that worker may be about to reconnect to a restarted server."""
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -78,6 +85,22 @@ class Beat(msgspec.Struct, frozen=True):
     format: int = 0
     """The number of the vocabulary that it knows (`callboard.bus.events.FORMAT`)."""
 
+    process: str = ""
+    """Its process, if its system can name it (`callboard.lib.processes`)."""
+
+
+def name_worker(pid: int, mark: str) -> str:
+    """Return the name of the worker in a process of this host. No other worker has or had it, if nothing else has the
+    ``mark``."""
+    host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname())
+    return f"{host}-{pid}-{mark}"
+
+
+async def report_end(nc: Client, subject: str, worker: str, store: str) -> None:
+    """Tell all workers that the process of a worker has ended. If that fails, they find it out later."""
+    with suppress(NatsError):
+        await nc.publish(subject, msgspec.json.encode(Beat(worker, "bye", store=store)))
+
 
 def _nothing() -> None:
     return None
@@ -110,11 +133,14 @@ class Membership:
         self._changed = changed
         self._load = load
         self._heard: dict[str, float] = {}
+        self._processes: dict[str, str] = {}
         self._leaving: set[str] = set()
         self._newer: set[str] = set()
         self._guest = guest
         self._guests = {worker} if guest else set[str]()
         self._word = "here"
+        self.settled = anyio.Event()
+        """Set when every live worker has had the time to answer."""
 
     def live(self) -> set[str]:
         """The live workers that accept work, this one included."""
@@ -141,19 +167,26 @@ class Membership:
         self._word = "leaving"
         await self._say("leaving")
 
-    async def run(self, hello_wait_s: float = HELLO_WAIT_S, alone_wait_s: float = inf) -> None:
+    async def run(
+        self, settle_s: float = 0.0, alone_settle_s: float = inf, *, hello_wait_s: float = HELLO_WAIT_S
+    ) -> None:
         """Send and receive heartbeats until cancelled, then say good-bye.
 
-        Wait ``hello_wait_s`` for other workers, or ``alone_wait_s`` if the server reports no subscriber.
+        Wait ``hello_wait_s`` for other workers, unless the server reports no subscriber. `settled` is set after
+        ``settle_s``, or after ``alone_settle_s`` if the server reports no subscriber.
         """
-        alone = await self._nobody_listens() if alone_wait_s < hello_wait_s else anyio.Event()
+        alone = await self._nobody_listens()
         subscription = await self._nc.subscribe(self._subject, cb=self._take)
         try:
             await self._say("hello")
+            until = anyio.current_time() + settle_s
             with anyio.move_on_after(hello_wait_s):
                 await alone.wait()
-                await anyio.sleep(alone_wait_s)
             self._changed()
+            with anyio.CancelScope(deadline=until):
+                await alone.wait()
+                await anyio.sleep(alone_settle_s)
+            self.settled.set()
             while True:
                 await anyio.sleep(BEAT_S)
                 await self.beat()
@@ -191,7 +224,8 @@ class Membership:
             await self._nc.publish(self._subject, msgspec.json.encode(self._beat(word)))
 
     def _beat(self, word: str) -> Beat:
-        return Beat(self._worker, word, self._guest, self._load(), self._store, self._hosts.mine(), FORMAT)
+        load, code = self._load(), self._hosts.mine()
+        return Beat(self._worker, word, self._guest, load, self._store, code, FORMAT, own_process())
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)
@@ -203,11 +237,7 @@ class Membership:
                 await self._say(self._word)
             return
         if beat.word == "bye":
-            self._leaving.discard(beat.worker)
-            self._guests.discard(beat.worker)
-            self._newer.discard(beat.worker)
-            self._hosts.forget(beat.worker)
-            if self._heard.pop(beat.worker, None) is not None:
+            if self._forget(beat.worker):
                 self._changed()
             return
         known = beat.worker in self._heard
@@ -217,6 +247,7 @@ class Membership:
             self._leaving.add(beat.worker)
             known = False
         self._heard[beat.worker] = anyio.current_time()
+        self._processes[beat.worker] = beat.process
         is_newer = beat.format > FORMAT and beat.worker not in self._newer
         if is_newer:
             self._newer.add(beat.worker)
@@ -247,12 +278,16 @@ class Membership:
 
     def _forget_the_lost(self) -> None:
         now = anyio.current_time()
-        lost = [worker for worker, heard in self._heard.items() if now - heard > LOST_AFTER_S]
-        for worker in lost:
-            del self._heard[worker]
-            self._leaving.discard(worker)
-            self._guests.discard(worker)
-            self._newer.discard(worker)
-            self._hosts.forget(worker)
-        if lost:
+        silent = [worker for worker, heard in self._heard.items() if now - heard > LOST_AFTER_S]
+        ended = [worker for worker, process in self._processes.items() if has_ended(process)]
+        if [worker for worker in (*silent, *ended) if self._forget(worker)]:
             self._changed()
+
+    def _forget(self, worker: str) -> bool:
+        """Forget a worker; return whether it was known."""
+        self._leaving.discard(worker)
+        self._guests.discard(worker)
+        self._newer.discard(worker)
+        self._hosts.forget(worker)
+        self._processes.pop(worker, None)
+        return self._heard.pop(worker, None) is not None

@@ -18,6 +18,7 @@ from callboard.bus.log.port import ROOM_PATIENCE_S, Behind, EventLog, NoAnswer, 
 from callboard.bus.log.recorded import Recorded, readable, unreadable
 from callboard.bus.subjects import RunRef
 from callboard.lib.installed import own_version
+from callboard.lib.processes import own_process
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Activation, ActivationEnd, Command, RunServices
@@ -253,7 +254,9 @@ class RunActor:
 
     def _state_claim(self) -> Event:
         self._runlog.epoch += 1
-        return self._runlog.state(ev.RunClaimed(self._services.worker, self._runlog.epoch, own_version()))
+        return self._runlog.state(
+            ev.RunClaimed(self._services.worker, self._runlog.epoch, own_version(), own_process())
+        )
 
     async def _begin(self, events: list[Event], new: NewRun | None) -> RunLoop:
         """Admit the run again, and return its loop. Adds the events that a run or its new code begins with."""

@@ -27,6 +27,7 @@ from callboard.lib.installed import own_version
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
+from callboard.lib.processes import own_process
 from callboard.projections.run.warnings import WarnedFold
 from callboard.runtime.interpreter.usage import UsageFold
 from callboard.runtime.run.activation import Command, RunServices
@@ -112,7 +113,7 @@ async def end_killed(log: EventLog, services: RunServices, ref: RunRef, command:
     runlog.keep_secret(await _secrets(log, services, recorded[0]))
     runlog.continue_from(recorded, after=guard_of(stored, await log.last(ref)))
     runlog.epoch += 1
-    runlog.state(ev.RunClaimed(services.worker, runlog.epoch, own_version()))
+    runlog.state(ev.RunClaimed(services.worker, runlog.epoch, own_version(), own_process()))
     # From now on no other worker performs the run, and no further child of it can be started.
     await runlog.append_queued()
     if killed is None and command is not None:

@@ -18,12 +18,12 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumers, pending_acks, redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
+from callboard.lib.processes import has_ended
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.cluster.code_hosts import CodeHosts, owner
 from callboard.runtime.cluster.membership import (
-    HELLO_WAIT_BUSY_S,
-    HELLO_WAIT_GUEST_S,
-    HELLO_WAIT_S,
+    SETTLE_GUEST_S,
+    SETTLE_S,
     Load,
     Membership,
 )
@@ -113,6 +113,14 @@ class Assignment:
         """The workers that take no further runs but still perform those that they have."""
         return self._membership.leaving()
 
+    async def know(self, worker: str, process: str) -> None:
+        """Wait until it is known whether another worker, which may be about to reconnect, performs runs.
+
+        ``process`` is its process, if known. If that has ended, there is nothing to wait for.
+        """
+        if worker not in self.others() and not self._membership.settled.is_set() and not has_ended(process):
+            await self._membership.settled.wait()
+
     def guests(self) -> set[str]:
         """The other workers that keep the runs that they have taken."""
         return self._membership.guests() & self.others()
@@ -161,8 +169,8 @@ class Assignment:
                 self._read(_INBOX, ADMISSION, self._admit)
             self._tasks.start_soon(self._follow_changes)
             back_in_s = self._all_back_at - anyio.current_time()
-            waits = hello_waits(held=any(self._pending_acks.values()), guest=self._guest, back_in_s=back_in_s)
-            await self._membership.run(*waits)
+            times = settle_times(held=any(self._pending_acks.values()), guest=self._guest, back_in_s=back_in_s)
+            await self._membership.run(*times)
 
     async def leave(self) -> None:
         """Stop reading and announce that to the other workers."""
@@ -250,7 +258,8 @@ class Assignment:
             await self._redeliver(ADMISSION)
 
     async def _take_over(self, partition: int, orphaned: bool) -> None:
-        if orphaned and self._pending_acks.get(partition, 1):
+        # At the start of this worker, they may be those of one that was lost before this one could hear of it.
+        if self._pending_acks.get(partition, orphaned):
             await self._redeliver(_durable(partition))
         self._read(partition, _durable(partition), self._deliver)
 
@@ -278,14 +287,15 @@ def _durable(queue: int) -> str:
     return ADMISSION if queue == _INBOX else f"partition-{queue}"
 
 
-def hello_waits(*, held: bool, guest: bool, back_in_s: float) -> tuple[float, float]:
-    """Return how long a new worker waits for other workers, and how long if none is connected, in seconds.
+def settle_times(*, held: bool, guest: bool, back_in_s: float) -> tuple[float, float]:
+    """Return how long a new worker waits before it claims runs that other workers may perform, and how long if no other
+    worker is connected, in seconds.
 
     ``held`` means that commands are held by some worker that may be about to reconnect; in ``back_in_s`` seconds, every
     live worker has reconnected.
     """
     if not held:
-        return HELLO_WAIT_S, 0.0
+        return 0.0, 0.0
     if guest:
-        return HELLO_WAIT_GUEST_S, inf
-    return HELLO_WAIT_BUSY_S, max(0.0, back_in_s)
+        return SETTLE_GUEST_S, inf
+    return SETTLE_S, max(0.0, back_in_s)

@@ -381,7 +381,9 @@ class Worker:
             self.refuse(ref, verb, code, QUARANTINED, last.event.definition)
             delivery.ack()
             return
-        if (worker := self._find_worker(last, claim, delivery)) in self._assignment.others():
+        if worker := self._find_worker(last, claim, delivery):
+            await self._assignment.know(worker, _read_claim(claim)[1])
+        if worker in self._assignment.others():
             self._forward(worker, delivery, verb)
             return
         worker = "" if verb == "kill" or ref in self._active_runs else await self._code_home(ref)
@@ -447,7 +449,7 @@ class Worker:
         """The worker that has a run, or that must perform it as long as it lives; empty for any worker."""
         if claim is None:
             return delivery.headers.get(WORKER_HEADER, "")
-        claimed_by = _claimed_by(claim)
+        claimed_by, _process = _read_claim(claim)
         resting = last is None or last.event.type == ev.RunParked.type
         return "" if resting and claimed_by not in self._assignment.guests() else claimed_by
 
@@ -498,7 +500,7 @@ class Worker:
             return
         if (
             ref in self._active_runs
-            and _claimed_by(decode_recorded(message.subject, 0, ref, "", message.data)) != self._name
+            and _read_claim(decode_recorded(message.subject, 0, ref, "", message.data))[0] != self._name
         ):
             self._tasks.start_soon(self._check_claim, ref)
 
@@ -518,7 +520,7 @@ class Worker:
             self._outbox.send(self._log.subjects.live(ref, definition, refused.type), msgspec.json.encode(refused))
 
 
-def _claimed_by(claim: Recorded | None) -> str:
-    """The worker that a claim names; empty without a readable claim."""
+def _read_claim(claim: Recorded | None) -> tuple[str, str]:
+    """Return the worker that a claim names, and its process; empty without a readable claim."""
     payload = ev.payload_of(claim.event) if claim is not None and claim.readable else None
-    return payload.worker if isinstance(payload, ev.RunClaimed) else ""
+    return (payload.worker, payload.process) if isinstance(payload, ev.RunClaimed) else ("", "")

@@ -1,7 +1,6 @@
 """Bootstrap: creates a worker from configuration, connection, log, admission and services."""
 
 import os
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
@@ -19,7 +18,7 @@ from callboard.features.notify.notices import send_notices
 from callboard.lib.concurrency import background_tasks
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.cluster.leader import persistently
-from callboard.runtime.cluster.membership import ALL_BACK_S
+from callboard.runtime.cluster.membership import ALL_BACK_S, name_worker
 from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.worker import Worker
@@ -31,8 +30,7 @@ log = structlog.get_logger(__name__)
 
 def worker_name() -> str:
     """Return a name that no other worker has or had."""
-    host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname())
-    return f"{host}-{os.getpid()}-{uuid4().hex[:6]}"
+    return name_worker(os.getpid(), uuid4().hex[:6])
 
 
 @asynccontextmanager
@@ -42,8 +40,9 @@ async def open_worker(
     *,
     guest: bool = False,
     server_up_at: float | None = None,
+    name: str = "",
 ) -> AsyncGenerator[Worker]:
-    """Run a worker during the block; it is ready when the block begins.
+    """Run a worker during the block; it is ready when the block begins. ``name`` is its name, if it has been given one.
 
     A ``guest`` performs the runs that name it, and others only if all workers are guests. ``server_up_at`` is when
     the embedded server of the data directory became ready, if the parent of this process runs it.
@@ -53,7 +52,7 @@ async def open_worker(
     config = connection.config
     if abs(ahead_s := connection.log.clock.ahead_s) > config.clock_skew_max_s:
         raise ClockSkewed(ahead_s, config.clock_skew_max_s)
-    name = worker_name()
+    name = name or worker_name()
     if swept := await to_thread.run_sync(sweep):
         log.warning("programs.swept", pids=swept, why="a worker and the keepers of its programs were killed")
     with suppress(NoAnswer):

@@ -15,6 +15,7 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 import anyio
 import anyio.abc
@@ -53,6 +54,9 @@ EXIT_LOOK_S = 0.02
 STOP_WAIT_S = 10.0
 """How much longer than its effects a child may take to stop, before it is killed."""
 
+MARK_BYTES = 3
+"""Length of the random part of a worker's name."""
+
 READY, REFUSED, BEAT = b"R", b"X", b"."
 """The reports of a child: it is ready, or waits for other code; it cannot work, and has printed why; its loop runs."""
 
@@ -64,7 +68,8 @@ class ProcessOptions(Struct, frozen=True):
     descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host, and
     ``kept`` has those that were unpacked from the log: what to load, and the folder. With ``reloads``, the workers
     start again when the code has changed; the one that ``registers`` registers the code. ``server_up_at`` is when the
-    embedded server became ready, on the clock of event loops, if the parent runs it.
+    embedded server became ready, on the clock of event loops, if the parent runs it. ``mark`` is the end of a worker's
+    name.
     """
 
     config: Config
@@ -77,6 +82,7 @@ class ProcessOptions(Struct, frozen=True):
     reloads: bool = False
     registers: bool = False
     server_up_at: float | None = None
+    mark: str = ""
     settings: Settings = Settings()
 
 
@@ -99,12 +105,20 @@ class SupervisedChild:
         self.refused: int | None = None
 
 
-class ChildProcesses:
-    """The children of this process."""
+Died = Callable[[ChildProcess, int], Awaitable[None]]
 
-    def __init__(self, tasks: anyio.abc.TaskGroup, fork_server: ForkServer) -> None:
+
+async def _report_nothing(_child: ChildProcess, _pid: int) -> None:
+    """Used if nobody is told that a child has died."""
+
+
+class ChildProcesses:
+    """The children of this process. ``died`` is called when one has died, before it is started again."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup, fork_server: ForkServer, died: Died = _report_nothing) -> None:
         self._tasks = tasks
         self._fork_server = fork_server
+        self._died = died
         self._processes: dict[ProcessHandle, ChildProcess] = {}
         self._restarting: set[ProcessHandle] = set()
         self._restarted = anyio.Event()
@@ -151,6 +165,8 @@ class ChildProcesses:
             began = anyio.current_time()
             launched = await to_thread.run_sync(self._fork_server.launch, child.process_options.listener)
             process = launched.process
+            # Each process has a name of its own.
+            child = replace(child, process_options=replace(child.process_options, mark=token_hex(MARK_BYTES)))
             self._processes[process] = child
             log.info("child process was started", name=child.name, pid=process.pid)
             if self._stopping:
@@ -168,6 +184,7 @@ class ChildProcesses:
                 return
             if self._stopping:
                 return
+            await self._died(child, process.pid)
             if process in self._restarting:
                 self._restarting.discard(process)
                 in_a_row = 0
@@ -214,12 +231,12 @@ def _note(said: bytes | None, launched: Launched, kept: SupervisedChild) -> None
 
 
 @asynccontextmanager
-async def open_child_processes(fork_server: ForkServer) -> AsyncGenerator[ChildProcesses]:
+async def open_child_processes(fork_server: ForkServer, died: Died = _report_nothing) -> AsyncGenerator[ChildProcesses]:
     """Keep child processes for the length of the block; at its end the remaining ones are killed."""
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
-        yield ChildProcesses(tasks, fork_server)
+        yield ChildProcesses(tasks, fork_server, died)
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from callboard.features.telemetry.exporters import open_exporters
 from callboard.lib.background_imports import import_beside
 from callboard.lib.threads import quick_turns
 from callboard.runtime.client.connection import Connection, group_commits
+from callboard.runtime.cluster.membership import name_worker, report_end
 from callboard.runtime.settings.config import FILE_NAME, Config
 from callboard.runtime.worker.collector import settled_collector
 from callboard.service.operations.reach import join, reach
@@ -70,7 +71,9 @@ async def run_workers(
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
-        children = await stack.enter_async_context(open_child_processes(fork_server))
+        children = await stack.enter_async_context(
+            open_child_processes(fork_server, partial(_report_death, connection))
+        )
         if process_options.reloads:
             from callboard.surfaces.cli.reloading import reloading
 
@@ -104,6 +107,13 @@ async def run_workers(
     else:
         say("Stopped." if drained else "Stopped without waiting.", err=True)
     return exits.OK if drained else exits.INTERRUPTED
+
+
+async def _report_death(connection: Connection, child: ChildProcess, pid: int) -> None:
+    """Tell all workers that a worker has died, so that they continue its runs at once."""
+    if child.perform is run_worker_child:
+        name = name_worker(pid, child.process_options.mark)
+        await report_end(connection.nc, connection.log.subjects.beat(), name, connection.log.store)
 
 
 async def _is_stopped_before(first: SupervisedChild, signals: AsyncIterator[signal.Signals]) -> bool:

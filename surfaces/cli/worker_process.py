@@ -1,5 +1,6 @@
 """A worker as a child process of ``callboard up`` or ``callboard worker``. It executes the code of workflows."""
 
+import os
 import signal
 from contextlib import AsyncExitStack
 
@@ -7,6 +8,7 @@ import anyio
 
 from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.runtime.client.connection import open_connection
+from callboard.runtime.cluster.membership import name_worker
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli.child_processes import READY, ProcessOptions, report, reporting_life, watch_parent
@@ -32,7 +34,12 @@ async def run_worker(process_options: ProcessOptions) -> None:
         )
         stack.enter_context(exporting_logs(process_options.config.otel))
         worker = await stack.enter_async_context(
-            open_worker(connection, env, server_up_at=process_options.server_up_at)
+            open_worker(
+                connection,
+                env,
+                server_up_at=process_options.server_up_at,
+                name=name_worker(os.getpid(), process_options.mark),
+            )
         )
         if process_options.registers and process_options.reloads:
             await register_code(connection, process_options.code, bundles)

@@ -128,7 +128,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "encryption_key": "ada",
         "continues": ev.Continues("r0", [ev.CarriedSignal("go", 1, "ada")], USAGE, [MODEL], "first", 2),
     },
-    "run.claimed": {"version": "0.1.0"},
+    "run.claimed": {"version": "0.1.0", "process": "fcf42a8a9f100457.4711.8675309"},
     "run.parked": {"waits_for": "anthropic:claude-1 (model.rate_limited)"},
     "model.result": {
         "model": "anthropic:claude-1",

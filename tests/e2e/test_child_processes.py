@@ -10,16 +10,25 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
+from nats.aio.msg import Msg
 
+from callboard.bus.nats.connection import open_nats_connection
+from callboard.bus.nats.server.data_directory import running_url
+from callboard.bus.subjects import Subjects
+from callboard.runtime.cluster.membership import Beat
 from callboard.runtime.settings.config import WORKERS_MAX, load
 from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
 from callboard.surfaces.cli.launching import ForkServer, InheritedDescriptors, Launched, open_fork_server
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
 from tests.support.workdir import Workdir, read_json, shown_url
+
+PATIENCE_S = 40.0
 
 
 def read_log_entry(process: subprocess.Popen[str], event: str, name: str | None = None) -> dict[str, Any]:
@@ -68,6 +77,32 @@ def test_a_dead_child_process_is_restarted_and_one_signal_stops_all(workdir: Wor
         assert json.loads(out.splitlines()[-1]) == {"stopped": True, "drained": True}
         assert process.returncode == exits.OK
     wait_until_gone(again)
+
+
+async def test_the_death_of_a_worker_process_is_reported_to_the_other_workers(workdir: Workdir) -> None:
+    quiet = {"CALLBOARD_LOG_FORMAT": "json", "CALLBOARD_HTTP_LISTEN": "off"}
+    with workdir.process("up", "--json", "--workers", "2", env=quiet) as process:
+        child = read_log_entry(process, "child process was started", "worker-2")["pid"]
+        alive, ended = anyio.Event(), anyio.Event()
+        said: dict[str, list[str]] = {}
+
+        async def take(message: Msg) -> None:
+            beat = msgspec.json.decode(message.data, type=Beat)
+            if beat.worker.split("-")[-2] == str(child):
+                said.setdefault(beat.worker, []).append(beat.word)
+                (ended if beat.word == "bye" else alive).set()
+
+        read_json(process)
+        url = running_url(workdir.folder / ".callboard")
+        assert url is not None
+        async with open_nats_connection(url, name="test") as nc:
+            await nc.subscribe(Subjects().beat(), cb=take)
+            with anyio.fail_after(PATIENCE_S):
+                await alive.wait()
+                os.kill(child, signal.SIGKILL)
+                await ended.wait()
+        # The name is that of the worker, which could not say this itself.
+        assert [words[-1] for words in said.values()] == ["bye"]
 
 
 CRASHING = """\

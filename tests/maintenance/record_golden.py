@@ -29,6 +29,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Resume
 from callboard.bus.events import Event
 from callboard.bus.log.recorded import Recorded
+from callboard.lib import processes
 from callboard.projections.drawing.diagram import DiagramFold
 from callboard.projections.drawing.mermaid import draw_mermaid
 from callboard.projections.projection import Projection, fold
@@ -154,9 +155,10 @@ def _of_this_machine() -> list[bytes]:
 
 @asynccontextmanager
 async def hosting(home: Path) -> AsyncGenerator[Client]:
-    """A deployment with one worker, whose name does not depend on the host."""
+    """A deployment with one worker. Neither its name nor that of its process depend on the host."""
     config = load({"data_dir": home / "data", "sync": "100ms", "tenant": TENANT}, env={}, cwd=home)
     bootstrap.worker_name = lambda: "worker-a"
+    processes._name_process = lambda _pid: ""  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     async with (
         open_connection(config) as connection,
         bootstrap.open_worker(connection, env={"PATH": os.environ["PATH"]}),

@@ -23,7 +23,7 @@ from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import connect, disconnect, open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
-from callboard.bus.nats.queue import Delivery, Outbox
+from callboard.bus.nats.queue import Delivery, Outbox, Puller
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
 from callboard.runtime.admission import decided
@@ -270,6 +270,31 @@ async def test_messages_of_a_leaving_worker_go_to_a_later_one(tmp_path: Path) ->
                 held = list(first.taken)
                 left.set()
                 await second.has(*held)
+
+
+async def test_a_starting_worker_gets_what_a_worker_holds_that_nobody_has_missed_yet(tmp_path: Path) -> None:
+    """A worker is killed, and another one starts before the rest consider the first one dead: it never hears of it."""
+    theirs = next(partition for partition in range(PARTITIONS) if owner(partition, ("a", "c")) == "c")
+    async with open_connection(config(tmp_path)) as connection:
+        assert connection.server is not None
+        there = config(tmp_path).model_copy(update={"nats_url": connection.server.url})
+        log, held = connection.log, list[int]()
+        rest = Reader(connection, "a")
+        async with rest.reading(), open_connection(there) as other:
+            async with anyio.create_task_group() as tasks:
+                durable = f"partition-{theirs}"
+                killed = Puller(
+                    other.log.nc, log.stream, durable, lambda one: held.append(one.sequence), lambda *_: None
+                )
+                tasks.start_soon(killed.run)
+                while not held:
+                    # The server gives each message to one of the two.
+                    sent = await log.publish(command(log, theirs))
+                    await until(lambda sent=sent: sent in held or sent in rest.taken)
+                tasks.cancel_scope.cancel()
+            starting = Reader(other, "c")
+            async with starting.reading():
+                await wait_for_delivery(held[0], rest, starting)
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Several workers: runs and commands reach their worker while workers join, leave, drain, compete and die."""
 
+import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +16,13 @@ from callboard.bus.log.port import Behind
 from callboard.bus.log.recorded import Recorded
 from callboard.bus.nats.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
+from callboard.lib.processes import own_process
 from callboard.runtime.client.client import Client
 from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.run.activation import ActivationEnd
 from callboard.runtime.run.log import read_run
+from callboard.runtime.worker import assignment
+from callboard.service.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log
 from tests.support.run_harness import RunHarness
 from tests.support.worker_interpreters import INTERPRETERS, play
@@ -43,8 +47,10 @@ from tests.support.worker_processes import (
     until_end,
     until_type,
 )
+from tests.support.workflows import document
 
 PARTITIONS = 4
+NEVER_S = 3_600.0
 FIGHTS = 12
 
 
@@ -117,6 +123,24 @@ async def test_active_runs_stay_when_another_worker_dies(tmp_path: Path) -> None
             assert claimers(recorded) == ["b", "c"], run_id
         for run_id, recorded in (await wait_for_end(fleet, client, early)).items():
             assert claimers(recorded) == before[run_id], run_id
+
+
+@pytest.mark.skipif(not own_process(), reason="processes have no names here")
+async def test_a_run_of_a_killed_worker_is_claimed_before_other_workers_have_had_time_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the death of the server and of all workers: the one that had the run cannot come back."""
+    monkeypatch.setattr(assignment, "settle_times", lambda **_held: (NEVER_S, NEVER_S))
+    start = {"definition": {"source": json.dumps(document({"a": {}}, []))}, "run_id": "held", "model": "scripted"}
+    script = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
+        a = await fleet.hire("a")
+        await say_start(client, {**start, "script": script})
+        await until_type(client, "held", ev.ModelCall.type)
+        await a.kill()
+        async with fleet.connection() as connection, open_worker(connection) as worker:
+            recorded = await until(client, "held", lambda event: event.epoch == 2, "a second claim")
+        assert claimers(recorded) == ["a", worker.name]
 
 
 async def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:

@@ -9,14 +9,15 @@ import anyio
 import pytest
 
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, redeliver_now
+from callboard.lib.processes import own_process
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import open_connection
-from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_GUEST_S, HELLO_WAIT_S
+from callboard.runtime.cluster.membership import SETTLE_GUEST_S, SETTLE_S
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import assignment as module
-from callboard.runtime.worker.assignment import Assignment, hello_waits
+from callboard.runtime.worker.assignment import Assignment, settle_times
 from callboard.runtime.worker.worker import Worker
 from callboard.service.worker.bootstrap import open_worker
 
@@ -105,20 +106,49 @@ async def test_a_start_redelivered_during_its_admission_is_admitted_once(
 
 
 @pytest.mark.parametrize(
-    ("held", "guest", "back_in_s", "waits"),
+    ("held", "guest", "back_in_s", "times"),
     [
-        # No command is open, so a worker that is alone begins at once.
-        (False, False, 5.0, (HELLO_WAIT_S, 0.0)),
-        (False, True, 5.0, (HELLO_WAIT_S, 0.0)),
+        # No command is open, so no other worker performs a run.
+        (False, False, 5.0, (0.0, 0.0)),
+        (False, True, 5.0, (0.0, 0.0)),
         # Commands are open, so it waits until other workers can have reconnected.
-        (True, False, 0.1, (HELLO_WAIT_BUSY_S, 0.1)),
-        (True, False, -3.0, (HELLO_WAIT_BUSY_S, 0.0)),
+        (True, False, 0.1, (SETTLE_S, 0.1)),
+        (True, False, -3.0, (SETTLE_S, 0.0)),
         # A guest waits without a bound.
-        (True, True, -3.0, (HELLO_WAIT_GUEST_S, inf)),
+        (True, True, -3.0, (SETTLE_GUEST_S, inf)),
     ],
 )
-def test_a_new_worker_waits_longer_for_others_if_commands_are_open(
-    held: bool, guest: bool, back_in_s: float, waits: tuple[float, float]
+def test_a_new_worker_waits_before_it_claims_if_commands_are_open(
+    held: bool, guest: bool, back_in_s: float, times: tuple[float, float]
 ) -> None:
-    assert hello_waits(held=held, guest=guest, back_in_s=back_in_s) == waits
-    assert HELLO_WAIT_S < HELLO_WAIT_BUSY_S < HELLO_WAIT_GUEST_S
+    assert settle_times(held=held, guest=guest, back_in_s=back_in_s) == times
+    assert SETTLE_S < SETTLE_GUEST_S
+
+
+ENDED = f"{own_process().rpartition('.')[0]}.1"
+"""A process that had the id of this one before."""
+
+
+PROCESSES = {"ended": ENDED, "running": own_process(), "elsewhere": "another-machine.1.1", "unknown": ""}
+
+
+@pytest.mark.parametrize("old", PROCESSES)
+async def test_a_claim_waits_for_a_worker_unless_its_process_has_ended(old: str, tmp_path: Path) -> None:
+    process, waits = PROCESSES[old], old != "ended" or not own_process()
+    async with open_connection(load({"data_dir": tmp_path}, env={}, cwd=tmp_path), "test") as connection:
+        assignment = Assignment(
+            connection.nc,
+            connection.log,
+            Outbox(connection.nc),
+            "new",
+            admit=lambda delivery: delivery.ack(),
+            deliver=lambda delivery: delivery.ack(),
+            ack_wait_s=1.0,
+        )
+        # Its time to wait has not begun, and so does not end.
+        with anyio.move_on_after(0.0 if waits else PATIENCE_S) as waiting:
+            await assignment.know("old", process)
+        assert waiting.cancelled_caught == waits
+        assignment._membership.settled.set()  # pyright: ignore[reportPrivateUsage]
+        with anyio.fail_after(PATIENCE_S):
+            await assignment.know("old", process)
