@@ -8,6 +8,7 @@ On the wire an event is one JSON object. The envelope's ``type`` and the subject
 """
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -857,9 +858,8 @@ def encode_payload(payload: Payload) -> bytes:
         return encode_json(payload)
 
 
-def encode_event(event: Event) -> bytes:
-    """Encode an event as the JSON object that is stored in the log."""
-    return _encoder.encode(event)
+encode_event: Callable[[Event], bytes] = _encoder.encode
+"""Encodes an event as the JSON object that is stored in the log."""
 
 
 def decode_event(data: bytes) -> Event:

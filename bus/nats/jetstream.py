@@ -119,6 +119,7 @@ class JetStreamLog(StoredMessages):
         self.ring: KeyRing = self.keys
         """The keys that events and values are decrypted with."""
         self.clock = ServerClock()
+        self.now = self.clock.now
         self.room = StreamSpace()
         self.cold = ColdRuns(self, None)
         """Reads runs that have been moved out of the stream."""
@@ -144,18 +145,10 @@ class JetStreamLog(StoredMessages):
         merges = self.batches or self._committer is not None if group_commit is None else group_commit
         self._committer = Committer(self.requests, batches=self.batches, fast=self.fast) if merges else None
 
-    def now(self) -> dt.datetime:
-        return self.clock.now()
-
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         began = monotonic()
-        last = await self._put(ref, entries, after, beside)
-        self.appended(monotonic() - began)
-        return last
-
-    async def _put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None) -> int:
         self.room.check()
         guard, subject_of = guard_headers(after, self.subjects.run(ref)), self.subjects.event
         messages = [
@@ -167,26 +160,32 @@ class JetStreamLog(StoredMessages):
             for entry in entries
         ]
         if beside is not None:
-            # The answer is the sequence of the batch's last message. The last event precedes the other messages.
-            others = [self._beside(ref, one) for one in _each(beside)]
-            together = [*messages, *others]
-            if self._committer is not None:
-                publishing = self._committer.put(together, together=True)
-            else:
-                publishing = publish_batch(self.requests, together)
-            try:
-                return await self._await_publish(publishing) - len(others)
-            except AppendRefused:
-                # Either guard can be the reason: that of the run, or that of the message that goes with it.
-                guarding = _guarding_run(ref, beside)
-                if guarding is not None and await self.last_message(self.subjects.gone_subject(guarding)) is not None:
-                    raise Purged from None
-                raise
+            last = await self._put_together(ref, messages, beside)
+        elif self._committer is not None:
+            last = await self._await_publish(self._committer.put(messages))
+        elif self.batches and len(messages) > 1:
+            last = await self._await_publish(publish_turn(self.requests, messages))
+        else:
+            last = await self._await_publish(publish_chain(self.requests, messages))
+        self.appended(monotonic() - began)
+        return last
+
+    async def _put_together(self, ref: RunRef, messages: Sequence[OutgoingMessage], beside: Beside) -> int:
+        # The answer is the sequence of the batch's last message. The last event precedes the other messages.
+        others = [self._beside(ref, one) for one in _each(beside)]
+        together = [*messages, *others]
         if self._committer is not None:
-            return await self._await_publish(self._committer.put(messages))
-        if self.batches and len(messages) > 1:
-            return await self._await_publish(publish_turn(self.requests, messages))
-        return await self._await_publish(publish_chain(self.requests, messages))
+            publishing = self._committer.put(together, together=True)
+        else:
+            publishing = publish_batch(self.requests, together)
+        try:
+            return await self._await_publish(publishing) - len(others)
+        except AppendRefused:
+            # Either guard can be the reason: that of the run, or that of the message that goes with it.
+            guarding = _guarding_run(ref, beside)
+            if guarding is not None and await self.last_message(self.subjects.gone_subject(guarding)) is not None:
+                raise Purged from None
+            raise
 
     async def publish(self, message: OutgoingMessage, *, frees_room: bool = False) -> int:
         """Publish a message that is not an event; return its stream sequence.

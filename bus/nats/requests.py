@@ -148,13 +148,10 @@ class Requests:
                 self._subscribed = True
 
     def _take_plain(self, subject: bytes, data: bytes) -> None:
-        self._settle(self._token(subject.decode()), data)
+        self._settle(subject.decode()[len(self._inbox) + 1 :].partition(".")[0], data)
 
     async def _take(self, message: Msg) -> None:
-        self._settle(self._token(message.subject), message)
-
-    def _token(self, subject: str) -> str:
-        return subject[len(self._inbox) + 1 :].partition(".")[0]
+        self._settle(message.subject[len(self._inbox) + 1 :].partition(".")[0], message)
 
     def _settle(self, token: str, message: Answer) -> None:
         waiting = self._waiting.pop(token, None)
