@@ -170,6 +170,9 @@ CarryEffect = Callable[[Job, JSON], Awaitable[tuple[JSON, JSON]]]
 
 Raises `EffectFailed`."""
 
+AnswerRecorded = Callable[[Job, Reporter], Awaitable[Payload | None]]
+"""Returns the outcome of an effect without carrying it out; None if it is to be carried out."""
+
 OnDelta = Callable[[Job, int, str], None]
 """Takes the k-th piece of text of a running turn, for people who watch."""
 
@@ -187,7 +190,9 @@ def _never(_job: Job) -> bool:
 
 
 class Carrier:
-    """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run, ``propagates``
+    """Carries out the effects of one run, except those that ``recorded`` answers.
+
+    ``permits`` says what its toolboxes may have the worker run, ``propagates``
     whether the span of an effect is passed on to the service that it asks, ``waits`` which waits for a provider a run
     makes as timers, ``lanes`` limit the turns that code performs, and ``code`` is the loop on which it does, by default
     the worker's. ``immediate`` becomes `is_immediate`."""
@@ -212,8 +217,10 @@ class Carrier:
         answers: PartialAnswers | None = None,
         code: CodeLoop | None = None,
         immediate: Callable[[Job], bool] = _never,
+        recorded: AnswerRecorded | None = None,
     ) -> None:
         self.tools = tools
+        self._recorded = recorded
         self.permits = permits
         self._propagates = propagates
         self._models = models
@@ -224,7 +231,8 @@ class Carrier:
         self._lanes = lanes or ProviderLimits()
         self._answers = answers or PartialAnswers()
         self._code = code
-        self.is_immediate = immediate
+        # To read a record takes time.
+        self.is_immediate = immediate if recorded is None else _never
 
     async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
@@ -232,6 +240,8 @@ class Carrier:
             return await self._carried_out(job, sessions, reporter)
 
     async def _carried_out(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
+        if self._recorded is not None and (outcome := await self._recorded(job, reporter)) is not None:
+            return outcome
         match job.intent:
             case ev.ModelCall():
                 return await self._model(job, job.intent, reporter)

@@ -101,6 +101,21 @@ class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     children: dict[str, "Fork"] = {}
 
 
+Policy = Literal["refuse", "live", "script"]
+
+
+class Recording(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Answer effects from the log of ``run``: a request that equals a recorded one gets the recorded outcome.
+
+    ``tools`` says how other calls are answered, by the name of the tool, step or provider, or by the kind of effect;
+    ``*`` is for all others. Without a policy a call is refused. ``fresh``: every model turn is asked again.
+    """
+
+    run: str
+    tools: dict[str, Policy] = {}
+    fresh: bool = False
+
+
 class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a run may use: ``tokens`` in and out; ``usd``, US dollars according to the price table; ``turns`` of models;
     ``events`` in its log; ``seconds`` since a worker first ran it.
@@ -148,6 +163,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     encryption_key: str | None = None
     fork: Fork | None = None
     continues: str | None = None
+    recording: Recording | None = None
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -593,7 +593,9 @@ class ToolResult(Outcome, frozen=True):
     listings: dict[str, list[ToolSpec]] = {}
 
 
-EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox", "step"]
+EffectKind = Literal[
+    "source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox", "step", "case"
+]
 
 
 class EffectCall(Intent, frozen=True):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from callboard.bus.log.port import NoAnswer
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
+    from callboard.features.evaluation.scorers import scorer
     from callboard.languages.python.agents import Agent
     from callboard.languages.python.approvals import Approve
     from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
@@ -104,6 +105,7 @@ __all__ = [
     "random",
     "run",
     "run_info",
+    "scorer",
     "session",
     "set_state",
     "signal",
@@ -132,6 +134,7 @@ _HOMES = {
     "bus.log.port": ("NoAnswer",),
     "client": ("Client", "Run"),
     "embedded": ("Runtime", "run"),
+    "features.evaluation.scorers": ("scorer",),
     "projections.run.run_result": ("RunNotCompleted", "RunResult"),
     "runtime.client.client": ("NoVerdict", "UnknownRun"),
     "service.operations.settlement": ("NotTaken",),

@@ -35,7 +35,8 @@ class Kit:
     ``module`` has ``LANGUAGE``, ``authoring_module`` ``AUTHORING``, ``providers_module`` ``PROVIDER_CONTRACTS`` (if the
     language has providers), ``code_module`` ``HOSTING`` (if its definitions are code). ``templates`` is the package
     that has a folder ``templates``. ``typed_nodes`` says that its authoring port lists node types, ``variables`` that
-    its definitions have variables that can be set during a run.
+    its definitions have variables that can be set during a run. People write no definitions in a language that is not
+    ``written``.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Kit:
     code_module: str = ""
     typed_nodes: bool = False
     variables: bool = False
+    written: bool = True
 
     @property
     def language(self) -> "Language[Any]":
@@ -75,6 +77,12 @@ def find_fields(fields: dict[str, Any] | None, source: str, names: Collection[st
 
 @cache
 def kits() -> dict[str, Kit]:
+    """Return the kits of the languages in which people write definitions, sorted by name."""
+    return {name: kit for name, kit in every_kit().items() if kit.written}
+
+
+@cache
+def every_kit() -> dict[str, Kit]:
     """Return the kits of all languages, sorted by name. A kit of this package replaces an installed one of its name."""
     folders = [one.name for one in iter_modules(callboard.languages.__path__) if one.ispkg]
     ours = [import_module(f"{callboard.languages.__name__}.{folder}") for folder in folders]
@@ -82,6 +90,11 @@ def kits() -> dict[str, Kit]:
     others: list[Kit] = [point.load() for point in entry_points(group=GROUP)]
     by_name = {kit.name: kit for kit in [*others, *found]}
     return dict(sorted(by_name.items()))
+
+
+def find_kit(name: str) -> Kit | None:
+    """Return the kit of a language, also if people write no definitions in it; None for an unknown one."""
+    return kits().get(name) or every_kit().get(name)
 
 
 def has_variables(language: str) -> bool:

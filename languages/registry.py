@@ -17,7 +17,7 @@ from callboard.bus.events import Problem
 from callboard.bus.subjects import token
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
-from callboard.languages.kit import kits
+from callboard.languages.kit import every_kit, find_kit, kits
 from callboard.languages.language import Language
 from callboard.languages.plan import RULES, STRICT, Definition, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
@@ -41,7 +41,10 @@ def language(name: str) -> Language[Any]:
 
     :raises KeyError: if the language does not exist
     """
-    return kits()[name].language
+    kit = find_kit(name)
+    if kit is None:
+        raise KeyError(name)
+    return kit.language
 
 
 def authoring(name: str) -> Authoring:
@@ -143,7 +146,7 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
 
 def _detect_in(tree: Tree | list[Problem], source: str, file: str) -> str | list[Problem]:
     fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
-    found = [name for name, kit in kits().items() if kit.recognises(fields, source)]
+    found = [name for name, kit in {**every_kit(), **kits()}.items() if kit.recognises(fields, source)]
     if len(found) == 1:
         return found[0]
     if not found:

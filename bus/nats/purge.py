@@ -45,10 +45,11 @@ class PurgeMark(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class _Note(Struct):
-    """The note that a fork stores at its origin."""
+class _Note(Struct, omit_defaults=True):
+    """The note that a fork stores at its origin, or a dataset at a run that it refers to."""
 
     fork: str = ""
+    dataset: str = ""
 
 
 class _Origin(Struct):
@@ -135,12 +136,53 @@ async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -
     found: list[str] = []
     async with aclosing(log.copy_messages(log.subjects.forked_subject(ref))) as notes:
         async for note in notes:
-            fork = _fork(note.data)
+            fork = _note(note.data).fork
             if is_name(fork) and fork not in (*besides, *found) and await _shares(log, RunRef(ref.tenant, fork), ref):
                 found.append(fork)
                 if len(found) == FORKS_MAX:
                     break
     return found
+
+
+async def holders(log: JetStreamLog, ref: RunRef) -> dict[str, int]:
+    """Return the datasets that refer to a run, each with the sequence of its note.
+
+    :raises NoAnswer: if no answer came
+    """
+    found: dict[str, int] = {}
+    async with aclosing(log.copy_messages(log.subjects.forked_subject(ref))) as notes:
+        async for note in notes:
+            if dataset := _note(note.data).dataset:
+                found[dataset] = note.sequence
+    return found
+
+
+async def hold_run(log: JetStreamLog, ref: RunRef, dataset: str) -> bool:
+    """Store the note that a dataset refers to a run, which then is not purged. Return False if there is no such run.
+
+    :raises Full: if the store has no room for the note
+    :raises NoAnswer: if no answer came
+    """
+    if not is_name(ref.run) or await log.last(ref) is None:
+        return False
+    if dataset in await holders(log, ref):
+        return True
+    unmarked = guard_headers(0, log.subjects.gone_subject(ref))
+    note = OutgoingMessage(log.subjects.forked_subject(ref), msgspec.json.encode(_Note(dataset=dataset)), unmarked)
+    try:
+        await log.publish(note)
+    except AppendRefused:
+        return False
+    return True
+
+
+async def release_run(log: JetStreamLog, ref: RunRef, dataset: str) -> None:
+    """Erase the note that a dataset refers to a run.
+
+    :raises NoAnswer: if no answer came
+    """
+    if (sequence := (await holders(log, ref)).get(dataset)) is not None:
+        await erase(log, sequence)
 
 
 async def mark_gone(log: JetStreamLog, ref: RunRef, mark: PurgeMark, forked: int) -> None:
@@ -269,12 +311,12 @@ async def started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
     return ref.run == (named_run_id(found.data) or derived_run_id(log.stream, found.sequence, found.time_ns))
 
 
-def _fork(note: bytes) -> str:
-    """Return the id of the fork that stored a note, empty if the note is invalid."""
+def _note(data: bytes) -> _Note:
+    """Return a note; an empty one if it is invalid."""
     try:
-        return decode_json(note, type=_Note).fork
+        return decode_json(data, type=_Note)
     except JSON_ERRORS:
-        return ""
+        return _Note()
 
 
 async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:

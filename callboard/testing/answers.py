@@ -27,7 +27,7 @@ KINDS = ("channel", "code", "memory", "prompt", "service")
 STEP = "step"
 """The kind of the calls of steps, and the key of the answers to all other steps."""
 
-ALL_KINDS = (*KINDS, "provider", "source", STEP)
+ALL_KINDS = (*KINDS, "case", "provider", "source", STEP)
 
 PROVIDERS = (HTTP, NATS, PROCESS, MOCK)
 """The providers of every worker."""

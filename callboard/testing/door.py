@@ -9,7 +9,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Problem
 from callboard.bus.log.port import LogReader
 from callboard.bus.subjects import RunRef
-from callboard.languages.kit import kits
+from callboard.languages.kit import find_kit
 from callboard.languages.plan import STRICT
 from callboard.languages.registry import code_language, hosting, language
 from callboard.lib.text import encode_json
@@ -28,7 +28,8 @@ Admission = tuple[ev.RunAccepted, str]
 
 def is_code(started: ev.RunAccepted) -> bool:
     """Return whether the definition of a run is code."""
-    return bool(kits()[started.definition.language].code_module)
+    kit = find_kit(started.definition.language)
+    return kit is not None and bool(kit.code_module)
 
 
 def accept_start(services: ScriptedServices, made: StartMessage, file: str) -> tuple[RunRef, Admission]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
-from callboard.languages.kit import kits
+from callboard.languages.kit import find_kit, kits
 from callboard.languages.language import End, Language, Stage
 from callboard.languages.plan import Definition, Plan
 from callboard.languages.problems import hints_within
@@ -109,7 +109,7 @@ class Definitions:
         name = source.language or registry.detect_nearly(text)
         if isinstance(name, list):
             return name
-        if name not in kits():
+        if find_kit(name) is None:
             message = f"there is no language {name!r}"
             expected = " | ".join(kits())
             return [Problem(code="start.language", message=message, where="definition.language", expected=expected)]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Limits, StartRun
+from callboard.bus.commands import Limits, Policy, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
 from callboard.bus.tracecontext import TraceContext
@@ -76,6 +76,13 @@ class _Fork(BaseModel):
     children: dict[str, "_Fork"] = Field(default_factory=dict)
 
 
+class _Recording(BaseModel):
+    model_config = _STRICT
+    run: str = Field(min_length=1)
+    tools: dict[str, Policy] = Field(default_factory=dict)
+    fresh: bool = False
+
+
 class _Start(BaseModel):
     """The shape of a start message. People write it, so all problems are reported at once."""
 
@@ -100,6 +107,7 @@ class _Start(BaseModel):
     encryption_key: str | None = Field(default=None, min_length=1)
     fork: _Fork | None = None
     continues: str | None = None
+    recording: _Recording | None = None
 
 
 class Inherited(Struct, frozen=True):

@@ -29,10 +29,10 @@ from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.chains import find_stop
 from callboard.runtime.admission.command_routing import route
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.forks import Forks
+from callboard.runtime.admission.forks import ForkOrigin, Forks
 from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
 from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, withhold_texts
-from callboard.runtime.admission.start_decision import Sender, StartDecider, StartRefused
+from callboard.runtime.admission.start_decision import AdmissibleRun, Sender, StartDecider, StartRefused
 from callboard.runtime.admission.start_examination import StartExaminer
 from callboard.runtime.admission.start_message import CONTINUES, Examined, Inherited, decode_start, named_run
 from callboard.runtime.admission.start_plans import CodeElsewhere, CodeLocations, StartPlans
@@ -227,6 +227,21 @@ class Starts:
                 break
             sender = msgspec.structs.replace(sender, warnings=[restart_warning(problems[0])])
         return problems
+
+    async def rehearse(self, ref: RunRef, document: dict[str, Any]) -> tuple[AdmissibleRun, ForkOrigin]:
+        """Decide about a start that forks a run, without storing anything, and without checking the shared events.
+
+        :raises StartRefused: with every problem
+        :raises CodeElsewhere: if another worker has the code that the start names
+        :raises NoAnswer: if the log does not answer
+        """
+        examined = await self._examiner.examine_complete(ref.tenant, document, 0)
+        # A child, to which no budget applies that is not its parent's.
+        run = await self._decider.decide(ref, examined, Sender(None, parent=ev.Parent(ref.run, "", 1)))
+        parting = await self._forks.plan_parting(ref, run.start, run.plan)
+        if isinstance(parting, list):
+            raise StartRefused(parting)
+        return run, parting
 
     async def refusal_of(self, child: RunRef) -> list[Problem]:
         """Return every problem of a run that should have continued a child and was refused; empty if it was not.

@@ -1,8 +1,9 @@
 """Removes runs, or makes their content unreadable.
 
 A purge removes the messages of a run from the log, together with its child runs. A run cannot be purged while it is
-still needed: if it has not ended, its parent has not ended, forks share its events, or the run that continues it is not
-admitted yet. If an encryption key is destroyed, the content of the runs that use it can no longer be read in any copy.
+still needed: if it has not ended, its parent has not ended, forks share its events, a dataset refers to it, or the run
+that continues it is not admitted yet. If an encryption key is destroyed, the content of the runs that use it can no
+longer be read in any copy.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,6 +22,7 @@ from callboard.bus.nats.purge import (
     find_next_run,
     finish,
     forks,
+    holders,
     last_fork,
     mark_again,
     mark_gone,
@@ -146,6 +148,11 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
     if successor is not None and await _may_be_admitted(client, client.ref(successor)):
         message = f"run {successor}, which continues it, is not admitted yet, and is made from its log"
         raise CannotPurge("purge.continued", ref.run, message, "Start a worker that has its code, and wait for it.")
+    if datasets := await holders(client.log, ref):
+        message = f"the dataset {', '.join(datasets)} refers to it"
+        raise CannotPurge(
+            "purge.dataset", ref.run, message, "Remove the dataset first: `callboard dataset remove NAME`."
+        )
     if sharing := await forks(client.log, ref, besides):
         raise _forked_error(ref.run, f"{', '.join(sharing)} {'share' if len(sharing) > 1 else 'shares'} its events")
     born = as_recorded(own[0])

@@ -3,13 +3,13 @@
 import platform
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 from nats.aio.client import Client
 
-from callboard.actors.carrier import Carrier, EffectFailed, Job
+from callboard.actors.carrier import AnswerRecorded, Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds.step import StepRunner
 from callboard.actors.models.catalog import exact, resolve
@@ -62,6 +62,9 @@ from callboard.runtime.worker.model_selection import (
 from callboard.runtime.worker.providers import Providing
 from callboard.runtime.worker.rare_kinds import RareKinds
 from callboard.runtime.worker.secrets import Secrets, providers_of
+
+if TYPE_CHECKING:
+    from callboard.features.evaluation.case_effects import CaseEffects
 
 MODEL_TIMEOUT_S = 3_600.0
 """Maximum time of a model turn. All tries of its adapter take at most 900 s; the rest allows for waiting until other
@@ -130,6 +133,7 @@ class Services:
         self._code_loop = CodeLoop()
         self._steps = StepRunner(self._code_loop)
         self.answers = PartialAnswers()
+        self._cases: CaseEffects | None = None
         self._rare = RareKinds(config, nc, log, env, self._models)
         self._addresses = Addresses(log, config.http_url, config.replicas)
         self._wallet = AccountLookup(log, partial(keyring_of, config), config.replicas, {**config.oauth})
@@ -284,6 +288,7 @@ class Services:
                 "provider": self._providers.carry,
                 "prompt": prompt,
                 "step": self._steps.carry,
+                "case": partial(self._carry_case, admission),
                 **self._rare.of_run(default, account, link, self._lender.of_services(ref.tenant)),
             },
             on_delta=on_delta,
@@ -295,7 +300,29 @@ class Services:
             answers=self.answers,
             code=self._code_loop,
             immediate=immediate,
+            recorded=self._recorded(ref, admission),
         )
+
+    async def _carry_case(self, experiment: Admitted, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        """Carry out an effect of an experiment."""
+        if self._cases is None:
+            from callboard.features.evaluation.case_effects import CaseEffects
+
+            self._cases = CaseEffects(
+                self._log, self.children, self.definitions, self.secrets, self.prices, self._config.replicas
+            )
+        return await self._cases.carry(experiment.plan.definition.document, job, request)
+
+    def _recorded(self, ref: RunRef, admission: Admitted) -> AnswerRecorded | None:
+        """Return what answers the effects of a run from another run's log, if its start names one."""
+        start = admission.start
+        if start.recording is None:
+            return None
+        from callboard.runtime.worker.recorded_answers import RecordedAnswers
+
+        origin = RunRef(ref.tenant, start.recording.run)
+        key = start.encryption_key or ""
+        return RecordedAnswers(self._log, origin, start.recording, key, start.script or {}).answer
 
     def _offline(self, plan: Plan[Any]) -> bool:
         return self._config.offline or bool(plan.options.get("offline", False))

@@ -1,130 +1,249 @@
-"""``callboard eval``: the value of one expression of the flow language."""
+"""``callboard eval``: perform an experiment over the cases of a dataset here, and print its report."""
 
-import datetime as dt
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli.output import print_answer, say
-from callboard.surfaces.cli.settings import json_option
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.dataset import version_of
+from callboard.surfaces.cli.options import code_option, pairs
+from callboard.surfaces.cli.output import print_answer, say, write_file
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
-    from callboard.languages.cel.program import CelProgram
+    from callboard.features.evaluation.report import ExperimentReport
+    from callboard.features.evaluation.scorers import Scorer
+    from callboard.runtime.settings.config import Config
+
+_READABLE = click.Path(exists=True, dir_okay=False)
+_WRITABLE = click.Path(dir_okay=False)
+
+POLICIES = ("refuse", "live", "script")
 
 
 @click.command("eval")
-@click.argument("expression")
+@click.argument("dataset", metavar="DATASET[@VERSION]", required=False)
+@click.option("--definition", metavar="FILE", type=_READABLE, help="Perform the cases with another definition.")
+@click.option("--model", "-m", metavar="MODEL", help="Use another model, for nodes that name none.")
+@click.option("--script", type=_READABLE, help="The answers of a scripted model and scripted tools.")
+@click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Set an option of the definition.")
 @click.option(
-    "--bindings", "-b", metavar="JSON|@FILE|-", help="The values that the expression may read, by root; - reads stdin."
+    "--tool",
+    "tools",
+    metavar="NAME=POLICY",
+    multiple=True,
+    help="How calls that the record does not have are answered: refuse, live or script. NAME is a tool, step, provider "
+    "or kind of effect, or * for all.",
 )
-@click.option("--explain", is_flag=True, help="Also report on stderr what the expression reads and calls.")
-@json_option
-def evaluate(expression: str, bindings: str | None, explain: bool, as_json: bool) -> None:
-    """Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON. Needs no server.
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Repeat each case."
+)
+@click.option("--fresh", is_flag=True, help="Ask for every model turn again.")
+@click.option(
+    "--score",
+    "scores",
+    metavar="SCORER",
+    multiple=True,
+    help="exact, contains, schema=FILE, cel=EXPRESSION, or FILE.py:FUNCTION; may be repeated.",
+)
+@click.option("--fail-on", metavar="CONDITION", multiple=True, help="Fail if it holds, such as 'regressions > 0'.")
+@click.option("--fail-under", metavar="SCORER=NUMBER", multiple=True, help="Fail if the mean is below.")
+@click.option("--junit", metavar="FILE", type=_WRITABLE, help="Write the cases as JUnit XML.")
+@click.option("--markdown", metavar="FILE", type=_WRITABLE, help="Append a summary in markdown to FILE.")
+@click.option("--run-id", metavar="ID", help="The id of the experiment; with a known one, that is continued.")
+@click.option("--continue", "again", metavar="RUN", help="Continue this experiment, or show its report again.")
+@code_option
+@settings_options
+@click.pass_context
+def evaluate(
+    ctx: click.Context,
+    settings: Settings,
+    dataset: str | None,
+    tools: tuple[str, ...],
+    scores: tuple[str, ...],
+    fail_on: tuple[str, ...],
+    fail_under: tuple[str, ...],
+    junit: str | None,
+    markdown: str | None,
+    again: str | None,
+    run_id: str | None,
+    code: tuple[str, ...],
+    repeat: int,
+    fresh: bool,
+    **changed: Any,
+) -> None:
+    """Perform the cases of a dataset with one change, and compare what they do with what was recorded.
 
-    The expression may be enclosed in the braces of a flow's document. Without --bindings it can only use constants.
-    now() and wallTime() return the current time. Put `--` before an expression that begins with a minus.
+    Without a change each case is replayed in memory, and must be identical. A case that differs is performed again from
+    its first different request. Calls that equal a recorded one get the recorded answer; others are refused, unless
+    --tool permits them. Server and worker run in this process; if a server is running, it is used.
 
     \b
-    callboard eval '1 + 2'
-    callboard eval '{{ vars.items.filter(i, i.price > 10.0) }}' --bindings @state.json
-    callboard eval -- '-3 + 5'
+    callboard eval support
+    callboard eval support --definition new.yaml --tool lookup=live --fail-on 'regressions > 0'
     """
-    from callboard.bus.errors import CallboardError
-    from callboard.languages.cel.errors import EvaluationError, Unrepresentable
-    from callboard.service.operations.results import compact
+    import anyio
 
-    given = _parse_bindings(bindings)
-    program = compile_expression(expression)
-    try:
-        value = program.evaluate(given, _Present())
-    except (EvaluationError, Unrepresentable) as error:
-        code = NOT_JSON if isinstance(error, Unrepresentable) else NO_VALUE
-        raise CallboardError(code, str(error), expression.strip(), _suggest_remedy(program, given, error)) from error
-    if explain and not as_json:
-        say(_explain(program, given), err=True)
-    reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
-    print_answer({"value": value, **(reads if explain else {})}, compact(value), as_json=as_json)
+    from callboard.features.evaluation.renderings import junit_of, lines_of, markdown_of
+    from callboard.surfaces.cli.gates import Gate
+    from callboard.surfaces.cli.options import host_code
 
-
-NO_VALUE, NOT_JSON = "System.ExpressionEvaluationError", "System.UnrepresentableValue"
-"""The failures of a flow: of an expression without a value, and of a value that JSON cannot hold."""
-
-CONVERT = "Convert it inside the expression: string(…), int(…), durationToIso8601(…)."
-ASK_BEFORE = "Test with has(…) for a field that may be absent."
-CONVERT_NUMBERS = "Convert numbers with int(…) or double(…): every number of the bindings is a double."
-LOOK_UP = "docs/languages/cel.md lists the functions."
-
-ABSENT = ("no such key", "cannot read")
-NUMBER = "double"
-"""Words in messages about an absent field, and about a number of the wrong type."""
-
-
-class _Present:
-    """A clock whose `now` is read once; `wall_time` is the current time."""
-
-    def __init__(self) -> None:
-        self._instant = dt.datetime.now(dt.UTC)
-
-    def now(self) -> dt.datetime:
-        return self._instant
-
-    def wall_time(self) -> dt.datetime:
-        return dt.datetime.now(dt.UTC)
+    if (dataset is None) == (again is None):
+        raise click.UsageError("name a DATASET, or an experiment with --continue")
+    config = load_config(settings, allow_scripts=True if changed["script"] else None)
+    host_code(code)
+    gate = Gate(fail_on, fail_under)
+    scorers = _scorers(scores)
+    gate.check_scorers([one.name for one in scorers])
+    policies = pairs(tools, "--tool")
+    for name, policy in policies.items():
+        if policy not in POLICIES:
+            raise click.BadParameter(f"{name}={policy}: expected one of {', '.join(POLICIES)}", param_hint="--tool")
+    changes = _changes(**changed)
+    named = version_of(dataset) if dataset is not None else None
+    report = anyio.run(_perform, config, named, again or run_id, changes, policies, repeat, fresh, scorers)
+    failed = gate.failures(report)
+    if junit is not None:
+        write_file(Path(junit), junit_of(report))
+    if markdown is not None:
+        write_file(Path(markdown), markdown_of(report, failed), append=True)
+    print_answer(report, lines_of(report), as_json=settings.as_json)
+    for condition in failed:
+        say(f"failed: {condition}", err=True)
+    ctx.exit(exits.FAILED if failed or report.status != "completed" else exits.OK)
 
 
-def _suggest_remedy(program: "CelProgram", bindings: dict[str, Any], error: Exception) -> str:
-    """Return a remedy; empty if the message is enough."""
-    from callboard.languages.cel.errors import Unrepresentable
+def _changes(
+    *, definition: str | None, model: str | None, script: str | None, options: Sequence[str]
+) -> dict[str, Any]:
+    """Return the members of start messages that a candidate changes."""
+    from callboard.surfaces.cli.start import make_start
 
-    if absent := sorted(program.roots - bindings.keys()):
-        return f"Bind {' and '.join(absent)} with --bindings."
-    if isinstance(error, Unrepresentable):
-        return CONVERT
-    if program.unknown_functions:
-        return LOOK_UP
-    said = str(error)
-    if any(words in said for words in ABSENT):
-        return ASK_BEFORE
-    return CONVERT_NUMBERS if NUMBER in said else ""
+    return make_start(options=options, run_id=None, by=None, model=model, script=script, definition=definition)
 
 
-def compile_expression(given: str) -> "CelProgram":
-    """Compile an expression, with or without the braces of a document around it.
+async def _perform(
+    config: "Config",
+    named: tuple[str, int | None] | None,
+    run: str | None,
+    changes: Mapping[str, Any],
+    tools: Mapping[str, str],
+    repeat: int,
+    fresh: bool,
+    scorers: "Sequence[Scorer]",
+) -> "ExperimentReport":
+    """Perform an experiment to its end; return its report.
 
-    :raises RequestRefused: if the text is not an expression
+    :raises RequestRefused: if the experiment is refused
+    :raises CallboardError: if server, worker or dataset cannot be used
     """
-    from callboard.bus.events import Problem
-    from callboard.languages.cel.errors import CelSyntaxError
-    from callboard.languages.cel.program import compile
-    from callboard.languages.cel.template_strings import OPENING, expression_body
+    import os
+    from contextlib import AsyncExitStack
+    from functools import partial
+
+    from callboard.bus import events as ev
+    from callboard.features.evaluation.datasets import Datasets
     from callboard.runtime.client.errors import RequestRefused
+    from callboard.service.operations.experiments import experiment_start, read_report
+    from callboard.service.operations.reach import join
+    from callboard.service.worker.bootstrap import open_worker
+    from callboard.surfaces.cli.output import progress
 
-    text = given.strip()
-    body = expression_body(text)
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(
+            join(config.absolute(), name="callboard eval", say=partial(say, err=True))
+        )
+        client, count = connection.client, 0
+        message: dict[str, Any] | None = None
+        if named is not None:
+            found = await Datasets(connection.log, config.tenant, config.replicas).get(*named)
+            message = experiment_start(found, changes, tools, repeat, fresh=fresh)
+            count = len(found.cases) * repeat
+        worker = await stack.enter_async_context(open_worker(connection, os.environ, guest=True))
+        if message is not None:
+            verdict = await client.start({**message, **({"run_id": run} if run else {})}, worker=worker.name)
+            if verdict.status == "rejected" or verdict.run_id is None:
+                raise RequestRefused("experiment", verdict.problems)
+            run = verdict.run_id
+        assert run is not None
+        await client.events(run)
+        say(f"experiment {run}; if this is interrupted, continue with `callboard eval --continue {run}`", err=True)
+        with progress(count) as done:
+            async with client.follow(run) as feed:
+                async for recorded in feed:
+                    done(int(recorded.event.type == ev.NodeExit.type))
+                    if recorded.event.type in ev.AT_REST:
+                        break
+        return read_report(await client.events(run), scorers)
+
+
+def _scorers(given: Sequence[str]) -> "list[Scorer]":
+    from callboard.features.evaluation import scorers as known
+
+    found: list[Scorer] = []
+    for one in given:
+        kind, equals, rest = one.partition("=")
+        if one in ("exact", "contains"):
+            found.append(known.Scorer(one, known.exact if one == "exact" else known.contains))
+        elif kind == "schema" and equals:
+            found.append(known.Scorer(kind, known.fits(_schema(Path(rest)))))
+        elif kind == "cel" and equals:
+            from callboard.surfaces.cli.cel import Present, compile_expression
+
+            found.append(known.Scorer(kind, known.holds(compile_expression(rest), Present())))
+        else:
+            found += _functions(one)
+    names = [one.name for one in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise click.BadParameter(f"{', '.join(twice)} is given twice", param_hint="--score")
+    return found
+
+
+def _schema(path: Path) -> Any:
+    from callboard.service.files.local_files import document_of
+
+    return document_of(path, "schema", dict)
+
+
+def _functions(given: str) -> "list[Scorer]":
+    """Return the functions of a file that are marked as scorers, or the one that is named behind its name."""
+    from callboard.features.evaluation.scorers import MARK, Scorer, calls
+
+    file, colon, name = given.rpartition(":")
+    path = Path(file if colon else given)
+    if path.suffix != ".py" or not path.is_file():
+        message = f"{given!r} is no scorer; expected exact, contains, schema=FILE, cel=EXPRESSION or FILE.py:FUNCTION"
+        raise click.BadParameter(message, param_hint="--score")
+    module = _import(path)
+    if colon:
+        function = module.get(name)
+        if not callable(function):
+            raise click.BadParameter(f"{path} has no function {name!r}", param_hint="--score")
+        return [Scorer(name, calls(function))]
+    marked = [value for value in module.values() if hasattr(value, MARK)]
+    if not marked:
+        raise click.BadParameter(f"{path} has no function with @scorer", param_hint="--score")
+    return [Scorer(getattr(function, MARK), calls(function)) for function in marked]
+
+
+def _import(path: Path) -> dict[str, Any]:
+    """Execute a file; return what it defines.
+
+    :raises CallboardError: ``scorer.import``, with the exception that it raises
+    """
+    import runpy
+    import sys
+
+    from callboard.bus.errors import CallboardError
+
+    folder = str(path.absolute().parent)
+    sys.path.insert(0, folder)
     try:
-        return compile(text if body is None else body)
-    except CelSyntaxError as error:
-        before = len(OPENING) if body is not None and error.line == 1 else 0
-        problem = Problem("EXPRESSION", error.message, line=error.line, column=error.column + before, expected="CEL")
-        raise RequestRefused("expression", [problem], source=text) from error
-
-
-def _parse_bindings(given: str | None) -> dict[str, Any]:
-    import msgspec
-
-    from callboard.service.files.start_messages import input_of
-
-    found = {} if given is None else input_of(given, "--bindings")
-    if not isinstance(found, dict):
-        raise click.BadParameter('expected an object such as {"vars": {"n": 1}}', param_hint="--bindings")
-    # Numbers and texts get the types that a run reads from its log.
-    return msgspec.json.decode(msgspec.json.encode(found))
-
-
-def _explain(program: "CelProgram", bindings: dict[str, Any]) -> str:
-    reads = [f"{root}{'' if root in bindings else ' (not bound)'}" for root in sorted(program.roots)]
-    lines = [f"reads: {', '.join(reads) or 'nothing'}"]
-    if program.unknown_functions:
-        lines.append(f"calls unknown functions: {', '.join(sorted(program.unknown_functions))}")
-    return "\n".join(lines)
+        return runpy.run_path(str(path), run_name=path.stem)
+    except Exception as error:
+        message = f"the file cannot be imported: {type(error).__name__}: {error}"
+        raise CallboardError("scorer.import", message, str(path), "Correct the file.") from error
+    finally:
+        sys.path.remove(folder)

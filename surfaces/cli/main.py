@@ -115,6 +115,16 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "permanently.",
         ),
     },
+    "Evaluate": {
+        "dataset": (
+            "dataset:dataset",
+            "Keep recorded runs and inputs as cases for `callboard eval`: add, list, show, export and remove datasets.",
+        ),
+        "eval": (
+            "evaluate:evaluate",
+            "Perform the cases of a dataset with one change, and compare what they do with what was recorded.",
+        ),
+    },
     "Control a run": {
         "cancel": (
             "tell:cancel",
@@ -137,7 +147,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "definition_files:convert",
             "Convert a playbook from markdown to JSON, or from JSON to markdown, without loss.",
         ),
-        "eval": ("evaluate:evaluate", "Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON."),
+        "cel": ("cel:cel", "Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON."),
         "diagram": ("diagram:diagram", "Draw a definition, or what a run of it did."),
         "conformance": (
             "conformance:conformance",

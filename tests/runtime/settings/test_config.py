@@ -110,7 +110,7 @@ def test_secrets_are_masked_and_listed(tmp_path: Path) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("words", [["validate", "one.yaml"], ["runs"], ["eval", "1"], ["config"], ["nothing"]])
+@pytest.mark.parametrize("words", [["validate", "one.yaml"], ["runs"], ["cel", "1"], ["config"], ["nothing"]])
 def test_every_command_warns_once_of_an_unknown_variable(tmp_path: Path, words: list[str]) -> None:
     workdir = Workdir(tmp_path)
     workdir.write("one.yaml", ONE_NODE)

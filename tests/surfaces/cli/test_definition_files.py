@@ -130,7 +130,7 @@ def test_a_value_nested_5000_deep_is_a_short_error(workdir: Workdir, text: str) 
         ["validate", "one.yaml", "--input", "@deep.json"],
         ["validate", "one.yaml", "--arguments", "@deep.json"],
         ["run", "one.yaml", "--input", "@deep.json"],
-        ["eval", "vars", "--bindings", "@deep.json"],
+        ["cel", "vars", "--bindings", "@deep.json"],
         ["signal", "r1", "go", text],
         ["answer", "r1", "a!ask", text],
     ):

@@ -29,15 +29,15 @@ from tests.support.workdir import Workdir
 )
 def test_an_expression_is_evaluated_with_and_without_its_braces(workdir: Workdir, expression: str, value: Any) -> None:
     bindings = '{"vars": {"n": 2, "words": ["a", "b"]}}'
-    done = workdir.run("eval", expression, "--bindings", bindings)
+    done = workdir.run("cel", expression, "--bindings", bindings)
     assert (done.exit_code, json.loads(done.stdout)) == (exits.OK, value)
-    assert workdir.run_json("eval", expression, "--bindings", bindings) == {"value": value}
+    assert workdir.run_json("cel", expression, "--bindings", bindings) == {"value": value}
 
 
 def test_bindings_come_from_a_file_too_and_must_be_an_object(workdir: Workdir) -> None:
     workdir.write("state.json", {"vars": {"n": 2}})
-    assert workdir.run_json("eval", "vars", "--bindings", "@state.json") == {"value": {"n": 2}}
-    refused = workdir.run("eval", "1", "--bindings", "[1]")
+    assert workdir.run_json("cel", "vars", "--bindings", "@state.json") == {"value": {"n": 2}}
+    refused = workdir.run("cel", "1", "--bindings", "[1]")
     assert refused.exit_code == exits.USAGE
     assert "--bindings" in refused.stderr
 
@@ -46,14 +46,14 @@ def test_bindings_come_from_a_file_too_and_must_be_an_object(workdir: Workdir) -
     ("expression", "place_shown"), [("1 +", "1:4"), ("{{ 1 + + 2 }}", "1:8"), ("{{ 1 +\n   ) }}", "2:4")]
 )
 def test_a_malformed_expression_is_shown_with_its_place(workdir: Workdir, expression: str, place_shown: str) -> None:
-    done = workdir.run("eval", expression)
+    done = workdir.run("cel", expression)
     assert done.exit_code == exits.FAILED
     assert f"{place_shown}: error EXPRESSION" in done.stderr
     line, column = map(int, place_shown.split(":"))
     shown, caret = done.stderr.splitlines()[-2:]
     assert shown == f"     {line} | {expression.splitlines()[line - 1]}"
     assert caret.index("^") == len("     1 | ") + column - 1
-    [problem] = json.loads(workdir.run("eval", expression, "--json").stdout)["error"]["problems"]
+    [problem] = json.loads(workdir.run("cel", expression, "--json").stdout)["error"]["problems"]
     assert (problem["line"], problem["column"]) == (line, column)
 
 
@@ -71,26 +71,26 @@ def test_a_malformed_expression_is_shown_with_its_place(workdir: Workdir, expres
 def test_an_expression_without_a_value_names_the_failure_of_a_flow(
     workdir: Workdir, expression: str, code: str, remedy: str
 ) -> None:
-    done = workdir.run("eval", expression, "--json")
+    done = workdir.run("cel", expression, "--json")
     error = json.loads(done.stdout)["error"]
     assert (done.exit_code, error["code"]) == (exits.FAILED, code)
     assert remedy in error["remedy"]
-    assert f"error {code}: {error['message']}" in workdir.run("eval", expression).stderr
+    assert f"error {code}: {error['message']}" in workdir.run("cel", expression).stderr
 
 
 def test_a_clear_message_has_no_remedy(workdir: Workdir) -> None:
-    done = workdir.run("eval", "1 / 0")
+    done = workdir.run("cel", "1 / 0")
     assert done.stderr.splitlines()[1:] == ["  where: 1 / 0"]
 
 
 def test_the_names_that_an_expression_reads_are_explained(workdir: Workdir) -> None:
     expression = "true || vars.n + step.input == missing(1)"
-    assert workdir.run_json("eval", expression, "--explain") == {
+    assert workdir.run_json("cel", expression, "--explain") == {
         "value": True,
         "roots": ["step", "vars"],
         "unknown_functions": ["missing"],
     }
-    output = workdir.run("eval", expression, "--explain").stderr
+    output = workdir.run("cel", expression, "--explain").stderr
     assert output.splitlines() == ["reads: step (not bound), vars (not bound)", "calls unknown functions: missing"]
 
 

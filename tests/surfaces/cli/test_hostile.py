@@ -81,7 +81,7 @@ COMMANDS = [
     *(("schedule", "list"), ("validate", "hostile.json"), ("answer", "asks-1", f"answer {H}"), ("resume", f"h-1{H}")),
     *(("pause", "--where", "run=asks-1"), ("signal", "h-1", f"name{H}"), ("fork", "h-1", "--from", H)),
     *(("archive", "h-1", "--output", f"a{H}.callboard"), ("import", f"none{H}.callboard"), ("start", f"none{H}")),
-    *(("eval", f"'{H}'"), ("skills", f"x{H}"), ("providers", f"x{H}"), ("schema", f"x{H}"), ("validate", f"none{H}")),
+    *(("cel", f"'{H}'"), ("skills", f"x{H}"), ("providers", f"x{H}"), ("schema", f"x{H}"), ("validate", f"none{H}")),
     *(("runs", "--limit", H), (f"comm{H}and",), ("graph", "nodes", H), ("config", "--tenant", f"t{H}")),
     *(("purge", f"h-1{H}"), ("keys", "list"), ("credentials", "list"), ("forget", H)),
     ("notify", "preview", "--config", "kept.toml"),

@@ -1,0 +1,40 @@
+"""Verdicts: whether a case that was performed again behaves as the record does, worse, or better."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from callboard.lib.json_types import JSON
+from callboard.projections.comparison.behaviour import Change, RunBehaviour
+from callboard.projections.comparison.json_differences import same
+
+Verdict = Literal["identical", "equal", "changed", "improved", "regressed", "performed", "skipped", "failed"]
+
+WORST_FIRST: tuple[Verdict, ...] = (
+    *("failed", "regressed", "changed", "improved", "skipped", "performed", "equal", "identical"),
+)
+
+
+def verdict_of(
+    before: RunBehaviour, after: RunBehaviour, changes: Sequence[Change], expected: JSON | UnsetType
+) -> tuple[Verdict, list[Change]]:
+    """Return the verdict about a case, and the changes that count.
+
+    A change of behaviour is a regression, except: other words in a text of the answer, which is a change; an answer
+    that is expected; and the success of a run that had failed.
+    """
+    found = list(changes)
+    answer_is_right = expected is not UNSET and same(after.output, expected)
+    was_right = expected is UNSET or same(before.output, expected)
+    if answer_is_right:
+        found = [one for one in found if one.kind not in ("output", "wording")]
+    better = (before.status != "completed" and after.status == "completed") or (answer_is_right and not was_right)
+    if better and before.status != "completed":
+        # A run that had failed ended early, so the other one has more calls.
+        return "improved", found
+    if any(one.kind != "wording" for one in found):
+        return "regressed", found
+    if better:
+        return "improved", found
+    return ("changed" if found else "equal"), found
