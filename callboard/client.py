@@ -22,7 +22,7 @@ from callboard.runtime.client.connection import Connection
 from callboard.runtime.client.errors import RequestRefused
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config, load
-from callboard.service.operations.live_projection import fold_once
+from callboard.service.operations.folding import fold_once
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import result_of
 from callboard.service.operations.tells import send_command

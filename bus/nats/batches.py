@@ -16,6 +16,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.recorded import Recorded, decode_recorded
 from callboard.bus.nats.ephemeral_consumer import HEARTBEAT_S, NS, SILENCE_S, EphemeralReader
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -157,3 +158,12 @@ async def open_batches(log: JetStreamLog, filters: Sequence[str], after: int) ->
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S), suppress(NatsError, NoAnswer):
             await batches.close()
+
+
+def recorded_of(log: JetStreamLog, message: StoredBytes) -> Recorded | None:
+    """Decode a message of a log; None if it is not below the subjects of events. It is not decrypted."""
+    try:
+        ref = log.subjects.parse_event(message.subject).ref
+    except ValueError:
+        return None
+    return decode_recorded(message.subject, message.sequence, ref, message.id, message.data)

@@ -1,4 +1,4 @@
-"""News: whether a log contains new messages for a follower, and the sequence of the last one."""
+"""News: whether a log contains new messages for a follower."""
 
 from collections.abc import Sequence
 
@@ -24,15 +24,7 @@ class NewMessages:
         self._looked = 0
         """The sequence up to which an earlier check found no further messages."""
 
-    async def behind(self, sequence: int) -> bool:
-        """Return whether there is a matching message after a sequence. Each call's sequence must not be smaller than
-        that of the previous call.
-
-        :raises NoAnswer: if the log does not answer
-        """
-        return await self.behind_end(sequence, await self._log.last_sequence())
-
-    async def behind_end(self, sequence: int, end: int) -> bool:
+    async def behind(self, sequence: int, end: int) -> bool:
         """Return whether there is a matching message after a sequence, up to ``end``, which the stream has reached.
 
         Each call's sequence must not be smaller than that of the previous call.
@@ -46,11 +38,3 @@ class NewMessages:
             return True
         self._looked = max(self._looked, end)
         return False
-
-    async def last(self) -> int:
-        """Return the sequence of the last message that matches, or 0.
-
-        :raises NoAnswer: if the log does not answer
-        """
-        found = [await self._log.last_message(filter) for filter in self._filters]
-        return max((one.sequence for one in found if one is not None), default=0)

@@ -16,7 +16,7 @@ from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import NoAnswer, whole
 from callboard.bus.log.recorded import decode_recorded
-from callboard.bus.nats.batches import BATCH_MAX, StoredBytes, open_batches
+from callboard.bus.nats.batches import BATCH_MAX, StoredBytes, open_batches, recorded_of
 from callboard.bus.nats.cooling import count_cold_runs
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -26,7 +26,9 @@ from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import file_of, is_kept, slot
-from callboard.features.index.store import IndexedEvent, PurgedRun, RunIndex, is_begun, is_known, mark_of, remove
+from callboard.features.index.questions import HumanEvent, IndexedQuestions
+from callboard.features.index.store import IndexedEvent, PurgedRun, RunIndex, Taken, is_begun, is_known, mark_of, remove
+from callboard.projections.lists.questions import Questions
 
 logger = structlog.get_logger(__name__)
 
@@ -86,6 +88,8 @@ class IndexFollower:
         self._folder = folder
         self._filter = log.subjects.events(tenant, event_type="run.>")
         self._marks = log.subjects.all_gone(tenant)
+        self._filters = [self._filter, log.subjects.events(tenant, event_type="human.>"), self._marks]
+        self._questions = IndexedQuestions(log, tenant)
         self._news = self._no_news()
         self._index: RunIndex | None = None
         self._keeps = False
@@ -133,7 +137,7 @@ class IndexFollower:
             await self._check(index)
             if await self._log.last_sequence() - self._read > FAR:
                 await anyio.sleep(FAR_PAUSE_S)
-            async with open_batches(self._log, [self._filter, self._marks], self._read) as batches:
+            async with open_batches(self._log, self._filters, self._read) as batches:
                 while True:
                     messages = await batches.read()
                     await self._take(messages)
@@ -204,10 +208,10 @@ class IndexFollower:
                 # The process that keeps the index builds it again.
                 self._news = self._no_news()
             self._read = index.sequence
-        return await self._news.behind_end(self._read, end) or self._index is not index or self.failed
+        return await self._news.behind(self._read, end) or self._index is not index or self.failed
 
     def _no_news(self) -> NewMessages:
-        return NewMessages(self._log, [self._filter, self._marks])
+        return NewMessages(self._log, self._filters)
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Query the index in its current state, in a thread, because a query may take long.
@@ -219,6 +223,10 @@ class IndexFollower:
         if index is None or self.failed:
             raise NoAnswer("the index is not open")
         return await self._ask(index, question)
+
+    async def questions(self) -> Questions:
+        """Return the questions of all runs in the index's current state. Raises as `ask`."""
+        return await self._questions.read(self.ask)
 
     async def _ask(self, index: RunIndex, question: Callable[[RunIndex], T]) -> T:
         try:
@@ -281,30 +289,30 @@ class IndexFollower:
 
     async def _take(self, messages: Sequence[StoredBytes]) -> None:
         """Index messages in one transaction, or in several if their large values are many."""
-        taken, size = list[IndexedEvent | PurgedRun](), 0
+        taken, size = list[Taken](), 0
         for place, message in enumerate(messages, 1):
             if place % DECODED_AT_ONCE == 0:
                 await anyio.lowlevel.checkpoint()
             one = await self._decode(message)
-            size += len(one.event.payload) if isinstance(one, IndexedEvent) else 0
+            size += len(one.event.payload) if isinstance(one, IndexedEvent) else len(message.data)
             if one is not None:
                 taken.append(one)
             if place == len(messages) or size >= TOGETHER_BYTES_MAX:
                 await self._index_all(taken, message.sequence)
                 taken, size = [], 0
 
-    async def _decode(self, message: StoredBytes) -> IndexedEvent | PurgedRun | None:
+    async def _decode(self, message: StoredBytes) -> Taken | None:
         """Return what a message means for the index; None for a message of another application."""
-        try:
-            ref = self._log.subjects.parse_event(message.subject).ref
-        except ValueError:
+        item = recorded_of(self._log, message)
+        if item is None:
             purged = decode_mark(self._log, message.subject, message.data)
             return PurgedRun(message.sequence, purged.run) if purged is not None else None
-        item = decode_recorded(message.subject, message.sequence, ref, message.id, message.data)
+        if item.event.type.startswith("human."):
+            return HumanEvent(message.sequence, item.event, message.id, message.data)
         # Large values are searched as well, but few events have any.
         return IndexedEvent(message.sequence, await whole(self._log, item))
 
-    async def _index_all(self, taken: Sequence[IndexedEvent | PurgedRun], sequence: int) -> None:
+    async def _index_all(self, taken: Sequence[Taken], sequence: int) -> None:
         """Index events, as soon as the log, or the place of cold storage, has answered what that takes."""
         events = [one for one in taken if isinstance(one, IndexedEvent)]
         while True:
@@ -324,9 +332,7 @@ class IndexFollower:
         self.taken += len(events)
         self._wake()
 
-    async def _index_once(
-        self, taken: Sequence[IndexedEvent | PurgedRun], events: Sequence[IndexedEvent], sequence: int
-    ) -> None:
+    async def _index_once(self, taken: Sequence[Taken], events: Sequence[IndexedEvent], sequence: int) -> None:
         unknown = await self.ask(lambda index: index.find_unadmitted(events))
         moved = await self._find_moved([one for one in unknown if one.event.type == RunEnd.type])
         lost = await self._lost([one for one in unknown if one.event.run not in moved])

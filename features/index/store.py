@@ -3,8 +3,8 @@
 ``runs`` has a row per run; its place is the sequence of the run's first event. ``states`` has the states of the folds:
 they are long, and a scan of all runs does not read them. There is an index for every column by which runs are sorted or
 listed. ``tags`` has the tags, warnings, starters and encryption keys of runs, ``attributes`` the values of their
-attributes, and ``texts`` their searchable texts. Events and the sequence up to which they were indexed are written in
-one transaction.
+attributes, and ``texts`` their searchable texts. ``people`` has events of people. Events and the sequence up to which
+they were indexed are written in one transaction.
 """
 
 import sqlite3
@@ -20,12 +20,14 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import Event, RunAccepted, RunEnd
 from callboard.bus.prices import Bill, Prices, list_prices
 from callboard.features.index.queries import IndexQueries, decode_fold
+from callboard.features.index.questions import ENDS, HumanEvent, HumanEvents
+from callboard.features.index.questions import SCHEMA as PEOPLE
 from callboard.features.index.sql import BY, KEY, WARNING
 from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, begin_fold, begin_without_start
 from callboard.projections.lists.where import Both
 from callboard.projections.run.run_texts import EventTexts, texts
 
-VERSION = 15
+VERSION = 16
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -34,7 +36,7 @@ FOLDS_KEPT_MAX = 2_000
 CACHE_KIB = 32 * 1024
 """The size of SQLite's cache."""
 
-SCHEMA = """
+SCHEMA = f"""{PEOPLE}
 CREATE TABLE meta (name TEXT PRIMARY KEY, value);
 CREATE TABLE runs (
   place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
@@ -94,6 +96,9 @@ class PurgedRun(NamedTuple):
     run: str
 
 
+Taken = IndexedEvent | HumanEvent | PurgedRun
+
+
 class _Kept(NamedTuple):
     place: int
     fold: RunFold
@@ -117,6 +122,7 @@ class RunIndex(IndexQueries):
         self._prices = prices or list_prices()
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
         super().__init__(self._open_database(path, source, shared=shared))
+        self.people = HumanEvents(self._db)
         self.sequence = int(self._meta("sequence"))
         """The sequence up to which events, and marks of purged runs, were indexed."""
         self.last, self.mark = int(self._meta("last")), self._meta("mark")
@@ -137,6 +143,7 @@ class RunIndex(IndexQueries):
         db = _connect_to_file(path)
         db.executescript(SCHEMA)
         known = [("version", VERSION), ("source", source), ("sequence", 0), ("last", 0), ("mark", "")]
+        known += [("edition", 0)]
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
         db.commit()
         return db
@@ -149,6 +156,7 @@ class RunIndex(IndexQueries):
         """Remove everything."""
         for table in ("runs", "states", "tags", "attributes", "bills", "texts"):
             self._db.execute(f"DELETE FROM {table}")
+        self.people.clear()
         self._db.execute("UPDATE meta SET value = 0 WHERE name IN ('sequence', 'last')")
         self._db.commit()
         self._folds.clear()
@@ -179,7 +187,7 @@ class RunIndex(IndexQueries):
 
     def take(
         self,
-        taken: Sequence[IndexedEvent | PurgedRun],
+        taken: Sequence[Taken],
         sequence: int,
         moved: Sequence[IndexedEvent] = (),
         lost: Sequence[IndexedEvent] = (),
@@ -203,7 +211,12 @@ class RunIndex(IndexQueries):
                 if isinstance(one, PurgedRun):
                     self._remove(one, changed)
                     continue
+                if isinstance(one, HumanEvent):
+                    self.people.take(one)
+                    continue
                 last = one
+                if one.event.type in ENDS:
+                    self.people.end(one.sequence, one.event)
                 # A run without its first event stays as it is: whatever the other events say, they are incomplete.
                 skips = one.sequence in before or one.event.run in quarantined
                 if one.sequence > self.sequence and not skips:
@@ -216,6 +229,7 @@ class RunIndex(IndexQueries):
         except BaseException:
             self._db.rollback()
             self._folds.clear()
+            self.people.lose()
             self.count = self._count()
             raise
         self.sequence, self.last, self.mark = sequence, at, mark
@@ -313,6 +327,7 @@ class RunIndex(IndexQueries):
 
     def _remove(self, mark: PurgedRun, changed: dict[str, _Kept]) -> None:
         """Remove a purged run that is older than its mark."""
+        self.people.remove(mark.run)
         place = self._place(mark.run)
         if place is not None and place < mark.sequence:
             self._folds.pop(mark.run, None)

@@ -81,16 +81,13 @@ ANSWER_BYTES_MAX = 4_096
 class Questions:
     """Folds many runs, each in its order, into the open questions, the oldest first.
 
-    Above ``open_max`` questions, the fold drops those of the run that has waited longest. They remain in the log. Of
-    the closed questions it keeps the last ``closed_max``.
+    Of the closed questions it keeps the last ``closed_max``.
     """
 
-    def __init__(self, open_max: int | None = None, closed_max: int = 0) -> None:
+    def __init__(self, closed_max: int = 0) -> None:
         self._closed: deque[ClosedQuestion] = deque(maxlen=closed_max)
         self._answers: dict[tuple[str, str], dict[int, tuple[HumanAnswered, bool]]] = {}
         self._open: dict[str, dict[str, Question]] = {}
-        self._count = 0
-        self._open_max = open_max
 
     def apply(self, event: Event) -> None:
         if event.type not in TYPES or (event.type != HumanAsked.type and event.run not in self._open):
@@ -153,19 +150,12 @@ class Questions:
         )
 
     def _ask(self, event: Event, asked: HumanAsked) -> None:
-        ours = self._open.setdefault(event.run, {})
-        self._count += event.key not in ours
-        ours[event.key] = _question(event, asked)
-        if self._open_max is not None and self._count > self._open_max:
-            oldest = next(iter(self._open.values()))
-            first = next(iter(oldest.values()))
-            self._close(first.run, first.key)
+        self._open.setdefault(event.run, {})[event.key] = _question(event, asked)
 
     def _close(self, run: str, key: str) -> None:
         ours = self._open[run]
         self._answers.pop((run, key), None)
-        if ours.pop(key, None) is not None:
-            self._count -= 1
+        ours.pop(key, None)
         if not ours:
             del self._open[run]
 

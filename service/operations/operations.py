@@ -49,8 +49,8 @@ from callboard.runtime.admission.versions import (
 from callboard.runtime.client.answers import partial_answer
 from callboard.runtime.client.client import VERDICT_WAIT_S, Client, unknown_run
 from callboard.runtime.run.reactions import parse_tell
+from callboard.service.operations.folding import Folding
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
-from callboard.service.operations.live_projection import Folding
 from callboard.service.operations.operation import ApiError, OperationProvider
 from callboard.service.operations.requests import (
     AddSchedule,

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import anyio
 import anyio.abc
@@ -25,27 +25,20 @@ from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.queries import By, Order, Property, Spending, ValueCount
 from callboard.features.index.store import RunIndex
 from callboard.lib.concurrency import background_tasks
-from callboard.projections.lists.questions import TYPES, ClosedQuestion, Question, Questions
+from callboard.projections.lists.questions import ClosedQuestion, Question, Questions
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import events_of, read_run
-from callboard.service.operations.live_projection import LiveProjection
 from callboard.service.operations.requests import OneVersion
 from callboard.service.operations.statuses import UNREADABLE, Statuses, is_orphan
 
 if TYPE_CHECKING:
     from callboard.runtime.admission.versions import Version
 
-QUESTIONS_MAX = 10_000
-"""Open questions kept per tenant, the newest; older ones are in the log."""
-
 INDEX_WAIT_S = 0.1
 """How long a page waits for an index that is being built, before it is read from the end of the log."""
-
-CLOSED_MAX = 500
-"""Closed questions kept per tenant, the last ones."""
 
 TENANTS_MAX = 8
 """Tenants whose listings are kept; the least recently used one is dropped first."""
@@ -59,17 +52,6 @@ class RunPage(NamedTuple):
     runs: list[RunRow]
     more: bool
     sequence: int
-
-
-class _Followed(Protocol):
-    failed: bool
-
-    async def run(self) -> None: ...
-
-    def give_up(self) -> None: ...
-
-
-F = TypeVar("F", bound=_Followed)
 
 
 class Listings:
@@ -91,14 +73,13 @@ class Listings:
         self._log = log
         self._tasks = tasks
         self._folder = folder
-        self._runs = _PerTenant[IndexFollower](tenants_max)
+        self._runs = OrderedDict[str, IndexFollower]()
+        self._tenants_max = tenants_max
         self._statuses = Statuses(log)
-        self._questions = _PerTenant[LiveProjection[Questions]](tenants_max)
 
     def begin(self, tenant: str) -> None:
         """Start to read a tenant's log ahead of the first request."""
         self._kept_runs(tenant)
-        self._kept_questions(tenant)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
@@ -194,9 +175,15 @@ class Listings:
         return await following.ask(question)
 
     def _kept_runs(self, tenant: str) -> IndexFollower:
-        return self._runs.of(tenant) or self._start_following(
-            self._runs, tenant, IndexFollower(self._log, tenant, self._folder, self.prices)
-        )
+        kept = self._runs.get(tenant)
+        if kept is None or kept.failed:
+            kept = self._runs[tenant] = IndexFollower(self._log, tenant, self._folder, self.prices)
+            self._tasks.start_soon(kept.run)
+        self._runs.move_to_end(tenant)
+        if len(self._runs) > self._tenants_max:
+            _, oldest = self._runs.popitem(last=False)
+            oldest.give_up()
+        return kept
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -205,9 +192,9 @@ class Listings:
 
         :raises NoAnswer: if the log does not answer, or the projection cannot catch up in time
         """
-        asked = (await self._kept_questions(tenant).caught_up()).view()
         following = self._kept_runs(tenant)
         await following.caught_up()
+        asked = (await following.questions()).view()
         # A fork shares events with its origin. They are not on the fork's subject, so following does not deliver them.
         shared = [
             await self._read_shared_questions(RunRef(tenant, run)) for run in await following.ask(RunIndex.forks_open)
@@ -216,7 +203,9 @@ class Listings:
 
     async def closed_questions(self, tenant: str) -> list[ClosedQuestion]:
         """Return the questions that were closed last, the last one first. Raises as `questions`."""
-        return (await self._kept_questions(tenant).caught_up()).list_closed()
+        following = self._kept_runs(tenant)
+        await following.caught_up()
+        return (await following.questions()).list_closed()
 
     async def _read_shared_questions(self, fork: RunRef) -> list[Question]:
         """Return the questions that are open in a fork, and were asked before the place of the fork."""
@@ -229,41 +218,6 @@ class Listings:
         forked = origin_of(recorded[0].event) if recorded else None
         found = fold(Questions(), events_of(recorded))
         return [one for one in found if forked is not None and one.n <= forked.n]
-
-    def _kept_questions(self, tenant: str) -> LiveProjection[Questions]:
-        filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]
-        kept = self._questions.of(tenant)
-        return kept or self._start_following(
-            self._questions, tenant, LiveProjection(self._log, filters, Questions(QUESTIONS_MAX, CLOSED_MAX))
-        )
-
-    def _start_following(self, of: "_PerTenant[F]", tenant: str, kept: F) -> F:
-        of.put(tenant, kept)
-        self._tasks.start_soon(kept.run)
-        return kept
-
-
-class _PerTenant(Generic[F]):
-    """One value per tenant, for the most recently used ``tenants_max`` tenants."""
-
-    def __init__(self, tenants_max: int) -> None:
-        self._tenants_max = tenants_max
-        self._kept: OrderedDict[str, F] = OrderedDict()
-
-    def of(self, tenant: str) -> F | None:
-        """Return the value of a tenant, if it still follows the log."""
-        kept = self._kept.get(tenant)
-        if kept is None or kept.failed:
-            return None
-        self._kept.move_to_end(tenant)
-        return kept
-
-    def put(self, tenant: str, kept: F) -> None:
-        self._kept[tenant] = kept
-        self._kept.move_to_end(tenant)
-        if len(self._kept) > self._tenants_max:
-            _, oldest = self._kept.popitem(last=False)
-            oldest.give_up()
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from callboard.projections.trace.execution_log import MILESTONE
 from callboard.runtime.admission.command_routing import find_command_of_id
 from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.client.client import Client
-from callboard.service.operations.live_projection import Folding
+from callboard.service.operations.folding import Folding
 from callboard.service.operations.operation import ApiError, Operation, outcome
 from callboard.service.operations.operations import WAIT_MAX_S
 from callboard.surfaces.engine.engine_requests import error_text, number_in, object_of, run_of, subject_of

@@ -22,7 +22,7 @@ from callboard.languages.kit import kits
 from callboard.projections.trace.execution_log import ExecutionLog, LogEntry
 from callboard.runtime.client.client import Client, UnknownRun
 from callboard.runtime.run.log import read_run
-from callboard.service.operations.live_projection import Folding
+from callboard.service.operations.folding import Folding
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.operation import Operation as ServiceOperation
 from callboard.surfaces.engine.engine_requests import answering, number_in, run_of, truth_in

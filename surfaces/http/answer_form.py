@@ -32,7 +32,7 @@ from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
 from callboard.projections.lists.question_data import data_lines
 from callboard.projections.lists.questions import OUTCOME_TYPES, QuestionOutcome, QuestionOutcomeFold
-from callboard.service.operations.live_projection import fold_once
+from callboard.service.operations.folding import fold_once
 from callboard.service.operations.operation import ApiError, Operation, outcome
 from callboard.service.operations.requests import Told
 from callboard.surfaces.http.plain_pages import notice, page

@@ -47,12 +47,12 @@ async def test_scanned_messages_are_not_scanned_again(server: AccountServer) -> 
     async with open_nats_connection(server.url, name="test") as nc:
         noted = Noted(await open_log(nc, Subjects(), partitions=1))
         news = NewMessages(noted, [ENDS, ASKS])  # type: ignore[arg-type]
-        assert not await news.behind(0)
+        assert not await news.behind(0, await noted.last_sequence())
         nodes = await noted.add("node.enter", "node.exit")
-        assert not await news.behind(0)
+        assert not await news.behind(0, await noted.last_sequence())
         last = await noted.add("node.enter", "run.claimed", "node.enter")
-        assert await news.behind(0)
+        assert await news.behind(0, await noted.last_sequence())
         claimed = last - 1
-        assert not await news.behind(claimed)
-        assert not await news.behind(claimed)
+        assert not await news.behind(claimed, last)
+        assert not await news.behind(claimed, last)
         assert noted.starts == [1, 1, nodes + 1, nodes + 1, claimed + 1, claimed + 1]

@@ -1,7 +1,6 @@
 """Purging removes a run with all that belongs to it, and its id is not used again."""
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive, ArchiveWriter
 from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.newest import NewMessages
 from callboard.bus.nats.purge import PurgeMark, finish, purge_mark
 from callboard.bus.nats.queue import pending_acks
 from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
 from callboard.features.index.index_follower import IndexFollower
-from callboard.projections.lists.questions import Questions
 from callboard.runtime.admission import start_storage, starts
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.client.client import Client, UnknownRun
@@ -32,7 +29,6 @@ from callboard.service.files.event_files import store
 from callboard.service.operations import removal
 from callboard.service.operations.archives import IdTaken, OriginLacks, archive_runs, import_as, import_runs
 from callboard.service.operations.bulk import purge_all
-from callboard.service.operations.live_projection import LiveProjection
 from callboard.service.operations.removal import CannotPurge, purge_run
 from callboard.service.operations.run_lists import Listings
 from tests.support.event_logs import Log
@@ -376,26 +372,21 @@ async def test_a_wait_for_a_run_ends_when_the_run_is_purged(
     await caller.finished()
     run = await caller.finished()
     log = connection.log
-    ends = log.subjects.events(TENANT, event_type=RunEnd.type)
-    following, kept = IndexFollower(log, TENANT, None), LiveProjection(log, [ends], Questions())
-    looked = 0
+    following, looked = IndexFollower(log, TENANT, None), anyio.Event()
+    lacks = IndexFollower._lacks  # pyright: ignore[reportPrivateUsage]
 
-    async def last(news: NewMessages, of: Callable[[NewMessages], Awaitable[int]] = NewMessages.last) -> int:
-        nonlocal looked
-        found = await of(news)
-        looked += 1
-        return found
+    async def noted(index: IndexFollower, end: int) -> bool:
+        looked.set()
+        return await lacks(index, end)
 
-    monkeypatch.setattr(NewMessages, "last", last)
+    monkeypatch.setattr(IndexFollower, "_lacks", noted)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(following.caught_up)
-                waiting.start_soon(kept.caught_up)
-                await until(lambda: looked >= 2)
+                await looked.wait()
                 await purged(connection, run)
                 tasks.start_soon(following.run)
-                tasks.start_soon(kept.run)
             tasks.cancel_scope.cancel()
 
 

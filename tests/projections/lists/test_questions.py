@@ -84,14 +84,6 @@ def test_the_questions_need_a_few_types_only() -> None:
     assert fold(Questions(), [one for one in log.events if one.type in TYPES]) == fold(Questions(), log.events)
 
 
-def test_the_number_of_open_questions_is_bounded() -> None:
-    questions = Questions(open_max=2)
-    for run in "rst":
-        for event in asking(run, HumanAsked("?")).events:
-            questions.apply(event)
-    assert {one.run for one in questions.view()} == {"s", "t"}
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -17,7 +17,7 @@ from callboard.bus.nats.feed import MARK
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.operations import live_projection
+from callboard.service.operations import folding
 from callboard.service.operations.operations import EVENTS_MAX, PAGE_BYTES_MAX
 from callboard.service.operations.run_lists import Listings
 from callboard.service.worker.bootstrap import open_worker
@@ -227,7 +227,7 @@ async def test_a_long_run_is_folded_without_delaying_other_requests(
 ) -> None:
     run = await caller.finished()
     begun, gone_on = threading.Event(), threading.Event()
-    fold = live_projection.fold
+    fold = folding.fold
 
     def slow(*given: Any) -> Any:
         begun.set()
@@ -235,8 +235,8 @@ async def test_a_long_run_is_folded_without_delaying_other_requests(
         assert gone_on.wait(PATIENCE_S)
         return fold(*given)
 
-    monkeypatch.setattr(live_projection, "APART_EVENTS", 1)
-    monkeypatch.setattr(live_projection, "fold", slow)
+    monkeypatch.setattr(folding, "APART_EVENTS", 1)
+    monkeypatch.setattr(folding, "fold", slow)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(caller.ask, "show", {"run_id": run})
         await to_thread.run_sync(begun.wait)
