@@ -25,7 +25,7 @@ from callboard.features.index.questions import SCHEMA as PEOPLE
 from callboard.features.index.sql import BY, KEY, WARNING
 from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, begin_fold, begin_without_start
 from callboard.projections.lists.where import Both
-from callboard.projections.run.run_texts import EventTexts, texts
+from callboard.projections.run.run_texts import texts
 
 VERSION = 16
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
@@ -121,6 +121,8 @@ class RunIndex(IndexQueries):
         self.runs_max = runs_max
         self._prices = prices or list_prices()
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
+        self._said: dict[int, dict[str, str]] = {}
+        """The texts of the transaction by place, with an input if the run is new."""
         super().__init__(self._open_database(path, source, shared=shared))
         self.people = HumanEvents(self._db)
         self.sequence = int(self._meta("sequence"))
@@ -229,6 +231,7 @@ class RunIndex(IndexQueries):
         except BaseException:
             self._db.rollback()
             self._folds.clear()
+            self._said.clear()
             self.people.lose()
             self.count = self._count()
             raise
@@ -254,13 +257,15 @@ class RunIndex(IndexQueries):
         self._folds[event.run] = changed[event.run] = kept
         self._folds.move_to_end(event.run)
         if (said := texts(event)) is not None:
-            self._say(kept.place, said, new=event.type == RunAccepted.type)
+            given = {name: value for name in said.__struct_fields__ if (value := getattr(said, name)) is not None}
+            self._said.setdefault(kept.place, {}).update(given)
 
     def _put(self, changed: Collection[_Kept]) -> None:
         self._db.executemany(_PUT, [_row(one) for one in changed])
         self._db.executemany(_PUT_STATE, [(one.place, _encode(one.fold)) for one in changed])
         self._mark(changed)
         self._bill(changed)
+        self._say()
         self._keep_newest()
 
     def _fold(self, run: str) -> _Kept | None:
@@ -273,16 +278,18 @@ class RunIndex(IndexQueries):
     def _place(self, run: str) -> int | None:
         return self._folds[run].place if run in self._folds else super()._place(run)
 
-    def _say(self, place: int, said: EventTexts, *, new: bool) -> None:
-        if new:
-            self._db.execute(
-                "INSERT INTO texts (rowid, input, output, error) VALUES (?, ?, '', '')", (place, said.input)
-            )
-            return
-        given = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
-        if any(given.values()):
-            sets = ", ".join(f"{name} = ?" for name in given)
-            self._db.execute(f"UPDATE texts SET {sets} WHERE rowid = ?", (*given.values(), place))
+    def _say(self) -> None:
+        said, self._said = self._said, {}
+        new = [
+            (place, one["input"], one.get("output", ""), one.get("error", ""))
+            for place, one in said.items()
+            if "input" in one
+        ]
+        self._db.executemany("INSERT INTO texts (rowid, input, output, error) VALUES (?, ?, ?, ?)", new)
+        for place, one in said.items():
+            if "input" not in one and any(one.values()):
+                sets = ", ".join(f"{name} = ?" for name in one)
+                self._db.execute(f"UPDATE texts SET {sets} WHERE rowid = ?", (*one.values(), place))
 
     def _mark(self, changed: Iterable[_Kept]) -> None:
         kept = [(one.fold.row, one.place) for one in changed]
@@ -315,6 +322,8 @@ class RunIndex(IndexQueries):
 
     def _forget(self, places: Sequence[int]) -> None:
         self.count -= len(places)
+        for place in places:
+            self._said.pop(place, None)
         for table, key in (
             ("runs", "place"),
             ("states", "place"),

@@ -137,7 +137,7 @@ async def serve_app(app: ASGIApp, bound: socket.socket, find_problem: FindProble
         lifespan="auto",
         timeout_graceful_shutdown=CLOSE_WAIT_S,
     )
-    serving = _Server(config)
+    serving = _Server(config, stopping)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_when_cancelled, serving, stopping)
         # The server is asked to stop instead of being cancelled, so that it closes its sessions properly.
@@ -155,8 +155,8 @@ async def _stop_when_cancelled(serving: uvicorn.Server, stopping: anyio.Event) -
     try:
         await anyio.sleep_forever()
     finally:
-        stopping.set()
         serving.should_exit = True
+        stopping.set()
 
 
 class _Requests:
@@ -236,7 +236,16 @@ _AMBIGUOUS = PlainTextResponse("The length of the body is ambiguous.", 400, {"Co
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its process."""
+    """A server that leaves signals to its process, and wakes once a second, for the date of its answers."""
+
+    def __init__(self, config: uvicorn.Config, stopping: anyio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with anyio.move_on_after(1.0):
+                await self._stopping.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

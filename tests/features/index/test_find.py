@@ -524,7 +524,7 @@ async def test_an_idle_index_takes_few_messages_and_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It receives the events that change a row, once each, all that were stored in a while by one request."""
-    taken: list[int] = []
+    taken, received = list[int](), 0
     take = RunIndex.take
 
     def noted(self: RunIndex, events: Sequence[IndexedEvent], *more: Any) -> None:
