@@ -29,16 +29,21 @@ async def answer_case(client: Client, origin: str, child: str) -> dict[str, JSON
     """
     record = events_of(readable(await read_run(client.log, client.ref(origin)))) if origin else []
     answers = _Answers(record)
-    sent, seen = 0, 0
+    waits: dict[str, Event] = {}
+    sent, last = 0, 0
     async with client.follow(child) as feed:
         async for recorded in feed:
-            if recorded.event.n <= seen:
+            if recorded.sequence <= last:
                 continue
-            events = events_of(readable(await read_run(client.log, client.ref(child))))
-            seen = events[-1].n
-            for event in _open(events):
+            # The events that a fork shares are not in the feed, but are read with its first one.
+            found = await read_run(client.log, client.ref(child), last)
+            for event in events_of(found):
+                _note(waits, event)
+            last = found[-1].sequence
+            for event in waits.values():
                 sent += await _answer(client, child, event, answers)
-            if events[-1].type == ev.RunEnd.type:
+            waits.clear()
+            if found[-1].event.type in ev.AT_REST:
                 break
     return {"answers": sent}
 
@@ -48,24 +53,21 @@ async def _answer(client: Client, child: str, event: Event, answers: "_Answers")
     if told is None:
         what = ev.payload_of(event)
         asked = getattr(what, "question", "") or getattr(what, "name", "") or getattr(what, "tool", "") or event.type
-        reason = f"the recorded run has no answer to {asked!r} at {event.path or 'the run'}"
+        reason = f"the recorded run has no answer to {asked} at {event.path or 'the run'}"
         told = [("cancel", Cancel(id="unanswered", reason=reason))]
     for verb, tell in told:
         await client.tell(child, verb, tell)
     return len(told)
 
 
-def _open(events: Sequence[Event]) -> list[Event]:
-    """Return the events that wait for an answer."""
-    found: dict[str, Event] = {}
-    for event in events:
-        if event.type in ASKING:
-            payload = ev.payload_of(event)
-            if not isinstance(payload, ev.ToolCall) or payload.via == "caller":
-                found[event.key or event.type] = event
-        elif event.type in ev.TYPES and ev.TYPES[event.type].kind == "outcome":
-            found.pop(event.key or ev.RunPaused.type, None)
-    return list(found.values())
+def _note(waits: dict[str, Event], event: Event) -> None:
+    """Keep an event that waits for an answer, until its outcome."""
+    if event.type in ASKING:
+        payload = ev.payload_of(event)
+        if not isinstance(payload, ev.ToolCall) or payload.via == "caller":
+            waits[event.key or event.type] = event
+    elif event.type in ev.TYPES and ev.TYPES[event.type].kind == "outcome":
+        waits.pop(event.key or ev.RunPaused.type, None)
 
 
 class _Answers:
@@ -95,7 +97,7 @@ class _Answers:
         """Return the commands that answer an event; None if the record has none."""
         payload = ev.payload_of(event)
         if isinstance(payload, ev.RunPaused):
-            return [("resume", Resume(id=f"case.{event.n}"))]
+            return None if payload.reason == "budget" else [("resume", Resume(id=f"case.{event.n}"))]
         found = self._given.get(_request(payload))
         if found is None:
             return None

@@ -39,6 +39,9 @@ from callboard.runtime.run.log import events_of, read_run
 CHILD = "run"
 """The slot of the effect that performs a case."""
 
+CASE_S_MAX = 3_600
+"""How long a case may take if its recorded run has no limit of seconds. A timer or a question may wait longer."""
+
 
 class CandidateOf(Protocol):
     """A candidate as an experiment describes it (`callboard.languages.experiment`)."""
@@ -231,6 +234,7 @@ def _start_of_case(case: DatasetCase, accepted: ev.RunAccepted, candidate: Candi
         "model": accepted.start.get("model"),
         "recording": msgspec.to_builtins(recording),
         "breakpoints": [],
+        "limits": {"seconds": CASE_S_MAX, **accepted.start.get("limits", {}), "then": "cancel"},
     }
     return start | ({"encryption_key": accepted.encryption_key} if accepted.encryption_key else {})
 

@@ -31,6 +31,7 @@ from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Children, Command
 from callboard.runtime.run.bundles import child_message
 from callboard.runtime.run.messages import start_of, stop_of, wake_of
+from callboard.runtime.run.recorded_children import find_recorded_child
 
 logger = structlog.get_logger(__name__)
 
@@ -165,6 +166,11 @@ class ChildRuns:
             message = child_message(self._admission.start, intent)
             if isinstance(message, Problem):
                 return _refusal_end([message])
+            if (recording := self._admission.start.recording) is not None:
+                found = await find_recorded_child(self._log, child.tenant, recording, key, intent)
+                if isinstance(found, ev.ChildEnd):
+                    return found
+                message["recording"] = msgspec.to_builtins(found)
             fork = self._admission.start.fork
             if fork is not None and key in fork.children:
                 message["fork"] = msgspec.to_builtins(fork.children[key])
