@@ -79,8 +79,8 @@ class CaseEffects:
         self._replicas = replicas
         self._datasets: dict[tuple[str, str, int], dict[str, DatasetCase]] = {}
 
-    async def carry(self, experiment: ExperimentOf, job: Job, request: JSON) -> tuple[JSON, JSON]:
-        """Carry out one effect of an experiment.
+    async def carry(self, experiment: ExperimentOf, key: str, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        """Carry out one effect of an experiment, whose log is encrypted with ``key``, if that is not empty.
 
         :raises EffectFailed: if the case cannot be replayed, performed or compared
         """
@@ -90,7 +90,7 @@ class CaseEffects:
             candidate: CandidateOf = experiment.candidates[asked["candidate"]]
             match asked["do"]:
                 case "replay":
-                    row = await self._replay(job, case, candidate, asked["candidate"])
+                    row = await self._replay(job, case, candidate, asked["candidate"], key)
                 case "answer":
                     row = await answer_case(Client(self._log, job.ref.tenant), case.run, self._child(job).run)
                 case _:
@@ -110,7 +110,9 @@ class CaseEffects:
 
     # -- replay -------------------------------------------------------------------------------------------------------
 
-    async def _replay(self, job: Job, case: DatasetCase, candidate: CandidateOf, named: str) -> dict[str, JSON]:
+    async def _replay(
+        self, job: Job, case: DatasetCase, candidate: CandidateOf, named: str, key: str
+    ) -> dict[str, JSON]:
         tags = {"experiment": job.ref.run, "case": case.id[:256], "candidate": named}
         about: dict[str, JSON] = {"expected": case.expected} if case.expected is not UNSET else {}
         if not case.run:
@@ -125,6 +127,10 @@ class CaseEffects:
         except (KeyMissing, LogUnreadable) as error:
             return {**about, "verdict": "skipped", "error": {"code": error.code, "message": error.message}}
         accepted = _accepted(events)
+        if accepted.encryption_key not in ("", key):
+            # The log of the experiment has inputs and outputs of its cases.
+            message = f"run {case.run} is encrypted; pass --encryption-key {accepted.encryption_key}"
+            return {"verdict": "skipped", "origin": case.run, "error": {"code": "case.encrypted", "message": message}}
         about |= {"origin": case.run, "input": accepted.start.get("input")}
         if events[-1].type != ev.RunEnd.type:
             message = f"run {case.run} has not ended"
@@ -236,7 +242,7 @@ def _start_of_case(case: DatasetCase, accepted: ev.RunAccepted, candidate: Candi
         "breakpoints": [],
         "limits": {"seconds": CASE_S_MAX, **accepted.start.get("limits", {}), "then": "cancel"},
     }
-    return start | ({"encryption_key": accepted.encryption_key} if accepted.encryption_key else {})
+    return start | {"encryption_key": accepted.encryption_key or None}
 
 
 def _admission(accepted: ev.RunAccepted, run: AdmissibleRun, definitions: Definitions) -> Admitted:

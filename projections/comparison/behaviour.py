@@ -6,11 +6,12 @@ to models, which an experiment changes. Turns, tokens, cost and duration are rep
 
 import datetime as dt
 import difflib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 
 from callboard.bus.effects import Usage
 from callboard.bus.events import (
@@ -44,6 +45,8 @@ HARMLESS = frozenset({"toolbox", "source", "prompt", "code", "case"})
 """Kinds of effects that change nothing outside: lists of tools, texts that are read, code in the sandbox."""
 
 Kind = Literal["status", "error", "calls", "arguments", "order", "routes", "questions", "output", "wording"]
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 WORST_FIRST: tuple[Kind, ...] = (
     *("status", "error", "arguments", "calls", "order", "routes", "questions", "output", "wording"),
@@ -222,9 +225,11 @@ def compare_behaviour(left: RunBehaviour, right: RunBehaviour) -> list[Change]:
 
 
 def _is_prose(place: Difference) -> bool:
-    """Whether both sides are texts of several words: models word them otherwise each time."""
-    sides = [place.left, place.right]
-    return all(side is not UNSET and isinstance(side, str) and len(side.split()) > 1 for side in sides)
+    """Whether both sides are texts of several words with the same numbers: models word them otherwise each time."""
+    left, right = place.left, place.right
+    if not isinstance(left, str) or not isinstance(right, str) or min(len(left.split()), len(right.split())) < 2:
+        return False
+    return Counter(_NUMBER.findall(left)) == Counter(_NUMBER.findall(right))
 
 
 def _actions(left: Sequence[Action], right: Sequence[Action]) -> list[Change]:

@@ -311,7 +311,8 @@ class Services:
             self._cases = CaseEffects(
                 self._log, self.children, self.definitions, self.secrets, self.prices, self._config.replicas
             )
-        return await self._cases.carry(experiment.plan.definition.document, job, request)
+        document, key = experiment.plan.definition.document, experiment.start.encryption_key or ""
+        return await self._cases.carry(document, key, job, request)
 
     def _recorded(self, ref: RunRef, admission: Admitted) -> AnswerRecorded | None:
         """Return what answers the effects of a run from another run's log, if its start names one."""

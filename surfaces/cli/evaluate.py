@@ -28,6 +28,7 @@ POLICIES = ("refuse", "live", "script")
 @click.option("--definition", metavar="FILE", type=_READABLE, help="Perform the cases with another definition.")
 @click.option("--model", "-m", metavar="MODEL", help="Use another model, for nodes that name none.")
 @click.option("--script", type=_READABLE, help="The answers of a scripted model and scripted tools.")
+@click.option("--skills", type=_READABLE, help="Another list of skills, with their tools.")
 @click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Set an option of the definition.")
 @click.option(
     "--tool",
@@ -52,6 +53,9 @@ POLICIES = ("refuse", "live", "script")
 @click.option("--fail-under", metavar="SCORER=NUMBER", multiple=True, help="Fail if the mean is below.")
 @click.option("--junit", metavar="FILE", type=_WRITABLE, help="Write the cases as JUnit XML.")
 @click.option("--markdown", metavar="FILE", type=_WRITABLE, help="Append a summary in markdown to FILE.")
+@click.option(
+    "--encryption-key", metavar="NAME", help="Encrypt the experiment with this key; cases with other keys are skipped."
+)
 @click.option("--run-id", metavar="ID", help="The id of the experiment; with a known one, that is continued.")
 @click.option("--continue", "again", metavar="RUN", help="Continue this experiment, or show its report again.")
 @code_option
@@ -72,6 +76,7 @@ def evaluate(
     code: tuple[str, ...],
     repeat: int,
     fresh: bool,
+    encryption_key: str | None,
     **changed: Any,
 ) -> None:
     """Perform the cases of a dataset with one change, and compare what they do with what was recorded.
@@ -103,7 +108,10 @@ def evaluate(
             raise click.BadParameter(f"{name}={policy}: expected one of {', '.join(POLICIES)}", param_hint="--tool")
     changes = _changes(**changed)
     named = version_of(dataset) if dataset is not None else None
-    report = anyio.run(_perform, config, named, again or run_id, changes, policies, repeat, fresh, scorers)
+    given = {"run_id": run_id, "encryption_key": encryption_key}
+    members = {name: value for name, value in given.items() if value is not None}
+    plan = (named, changes, policies, repeat, fresh)
+    report = anyio.run(_perform, config, plan, again, members, scorers)
     failed = gate.failures(report)
     if junit is not None:
         write_file(Path(junit), junit_of(report))
@@ -116,25 +124,29 @@ def evaluate(
 
 
 def _changes(
-    *, definition: str | None, model: str | None, script: str | None, options: Sequence[str]
+    *, definition: str | None, model: str | None, script: str | None, skills: str | None, options: Sequence[str]
 ) -> dict[str, Any]:
     """Return the members of start messages that a candidate changes."""
     from callboard.surfaces.cli.start import make_start
 
-    return make_start(options=options, run_id=None, by=None, model=model, script=script, definition=definition)
+    start = make_start(options=options, run_id=None, by=None, model=model, script=script, definition=definition)
+    if skills is not None:
+        from callboard.service.files.local_files import document_of
+
+        start["options"] = {**start.get("options", {}), "skills": document_of(Path(skills), "skills", list)}
+    return start
 
 
 async def _perform(
     config: "Config",
-    named: tuple[str, int | None] | None,
+    plan: tuple[tuple[str, int | None] | None, Mapping[str, Any], Mapping[str, str], int, bool],
     run: str | None,
-    changes: Mapping[str, Any],
-    tools: Mapping[str, str],
-    repeat: int,
-    fresh: bool,
+    members: Mapping[str, Any],
     scorers: "Sequence[Scorer]",
 ) -> "ExperimentReport":
-    """Perform an experiment to its end; return its report.
+    """Perform an experiment to its end, a new one or ``run``; return its report. ``plan`` has the dataset and its
+    version, the changes, the policies, how often cases are repeated, and whether every turn is asked again. ``members``
+    are those of the start.
 
     :raises RequestRefused: if the experiment is refused
     :raises CallboardError: if server, worker or dataset cannot be used
@@ -155,6 +167,7 @@ async def _perform(
         connection = await stack.enter_async_context(
             join(config.absolute(), name="callboard eval", say=partial(say, err=True))
         )
+        named, changes, tools, repeat, fresh = plan
         client, count = connection.client, 0
         message: dict[str, Any] | None = None
         if named is not None:
@@ -163,7 +176,7 @@ async def _perform(
             count = len(found.cases) * repeat
         worker = await stack.enter_async_context(open_worker(connection, os.environ, guest=True))
         if message is not None:
-            verdict = await client.start({**message, **({"run_id": run} if run else {})}, worker=worker.name)
+            verdict = await client.start({**message, **members}, worker=worker.name)
             if verdict.status == "rejected" or verdict.run_id is None:
                 raise RequestRefused("experiment", verdict.problems)
             run = verdict.run_id

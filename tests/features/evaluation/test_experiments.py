@@ -204,3 +204,20 @@ def short(output):
 def broken(output):
     return 1 / 0
 """
+
+
+def test_an_encrypted_run_is_performed_with_its_key_and_skipped_without_it(shop: Shop) -> None:
+    shop.record("secret-1", "--encryption-key", "customer-7")
+    shop.workdir.run("dataset", "add", "secrets", "--run", "secret-1")
+    shop.workdir.write("new.yaml", SHOP.replace("Refund the amount.", "Refund it at once."))
+    [plain] = shop.workdir.run_json("eval", "secrets", "--definition", "new.yaml")["rows"]
+    assert (plain["verdict"], plain["error"]["code"]) == ("skipped", "case.encrypted")
+    words = ("--definition", "new.yaml", "--encryption-key", "customer-7")
+    [row] = shop.workdir.run_json("eval", "secrets", *words)["rows"]
+    assert (row["verdict"], row["answered"]) == ("equal", {"live": 2, "recorded": 7})
+    accepted = shop.workdir.events(row["run"])[0]
+    assert accepted["payload"]["encryption_key"] == "customer-7"
+    with shop.workdir.up():
+        assert shop.workdir.run("forget", "customer-7", "--yes").exit_code == 0
+    [skipped] = shop.workdir.run_json("eval", "secrets")["rows"]
+    assert (skipped["verdict"], skipped["error"]["code"]) == ("skipped", "log.unreadable")

@@ -1,4 +1,4 @@
-"""Cases that ask people: equal questions are answered from the record, and a case that asks another one is cancelled."""
+"""Cases that ask people: equal questions are answered from the record; a case with another question is cancelled."""
 
 from pathlib import Path
 
