@@ -324,6 +324,10 @@ class Subjects:
         """Return the subject of the workers' heartbeats, which are not stored."""
         return f"{self.prefix}.worker.beat"
 
+    def index(self, tenant: str) -> str:
+        """Return the subject of requests to index new events of a tenant at once, which are not stored."""
+        return f"{self.prefix}.index.{token(tenant)}"
+
     def worker(self, name: str, what: str) -> str:
         """Return the subject of messages to one worker, which are not stored."""
         return f"{self.prefix}.worker.{name}.{what}"

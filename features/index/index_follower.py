@@ -1,7 +1,8 @@
 """Following: it keeps an index up to date with the log, and resumes where the last process stopped."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ import anyio.lowlevel
 import structlog
 from anyio import to_thread
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import RunAccepted, RunEnd
@@ -137,7 +139,10 @@ class IndexFollower:
             await self._check(index)
             if await self._log.last_sequence() - self._read > FAR:
                 await anyio.sleep(FAR_PAUSE_S)
-            async with open_batches(self._log, self._filters, self._read) as batches:
+            async with (
+                self._hear_others(shared=path is not None),
+                open_batches(self._log, self._filters, self._read) as batches,
+            ):
                 while True:
                     messages = await batches.read()
                     await self._take(messages)
@@ -165,6 +170,29 @@ class IndexFollower:
             with anyio.CancelScope(shield=True):
                 await self._in_thread(index.close)
 
+    @asynccontextmanager
+    async def _hear_others(self, *, shared: bool) -> AsyncGenerator[None]:
+        """Hear during the block that queries of other processes wait for the index, if others read it."""
+
+        async def hear(_message: Msg) -> None:
+            self._asked.set()
+
+        if not shared:
+            yield
+            return
+        subscription = await self._log.nc.subscribe(self._log.subjects.index(self._tenant), cb=hear)
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True), suppress(NatsError):
+                await subscription.unsubscribe()
+
+    async def _ask_to_catch_up(self) -> None:
+        self._asked.set()
+        if self._index is not None and not self._keeps:
+            with suppress(NatsError):
+                await self._log.nc.publish(self._log.subjects.index(self._tenant))
+
     async def _wait_for_question(self, most_s: float) -> None:
         """Wait until a query waits for the index, for a time at most."""
         with anyio.move_on_after(most_s):
@@ -187,7 +215,7 @@ class IndexFollower:
         while await self._lacks(end):
             if self._failures > failures:
                 raise NoAnswer(self._obstacle)
-            self._asked.set()
+            await self._ask_to_catch_up()
             if self.failed or anyio.current_time() >= since + CATCH_UP_WAIT_S:
                 raise NoAnswer(f"the index is at {self._read} of {end}")
             with anyio.move_on_after(LOOK_AGAIN_S if self._keeps else pause_s):
