@@ -58,6 +58,8 @@ def _row_lines(row: Row) -> Iterator[str]:
         yield visible_line(f"{row.error['code']}: {row.error['message']}")
     for change in row.changes[:CHANGES_SHOWN_MAX]:
         yield visible_line(f"{change.kind}  {_change(change)}")
+    if row.noise:
+        yield f"{_count(row.noise, 'difference')} left out, which the unchanged definition shows too"
     if len(row.changes) > CHANGES_SHOWN_MAX:
         yield f"… and {len(row.changes) - CHANGES_SHOWN_MAX} more differences"
 

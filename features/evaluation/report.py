@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from callboard.bus.events import Event, NodeExit
 from callboard.features.evaluation.scorers import JudgedAnswer, Mean, Scorer, mean_of
-from callboard.features.evaluation.verdicts import WORST_FIRST, Verdict
+from callboard.features.evaluation.verdicts import WORST_FIRST, Verdict, place_of, verdict_of_changes
 from callboard.lib.json_types import JSON
 from callboard.projections.comparison.behaviour import WORST_FIRST as KINDS
 from callboard.projections.comparison.behaviour import Change, Effort
@@ -25,7 +25,10 @@ class Before(Struct, frozen=True):
 
 
 class Row(Struct, omit_defaults=True):
-    """A case with a candidate. ``origin`` is the recorded run, and ``run`` the one that has performed it again."""
+    """A case with a candidate. ``origin`` is the recorded run, and ``run`` the one that has performed it again.
+
+    ``noise`` counts the changes that are left out because the unchanged definition shows them too.
+    """
 
     candidate: str
     case: str
@@ -38,6 +41,7 @@ class Row(Struct, omit_defaults=True):
     output: JSON = None
     status: str = ""
     changes: list[Change] = []
+    noise: int = 0
     answered: dict[str, int] = {}
     effort: Effort = Effort()
     before: Before | None = None
@@ -87,9 +91,16 @@ def rows_of(events: Sequence[Event]) -> list[Row]:
 
 
 def report_of(
-    experiment: str, dataset: str, version: int, status: str, rows: Sequence[Row], scorers: Sequence[Scorer]
+    experiment: str,
+    dataset: str,
+    version: int,
+    status: str,
+    rows: Sequence[Row],
+    scorers: Sequence[Scorer],
+    noise: str = "",
 ) -> ExperimentReport:
-    """Return the report about some rows."""
+    """Return the report about some rows; ``noise`` is the candidate without a change whose turns were asked again."""
+    _leave_out_noise(rows, noise)
     problems = [problem for row in rows for problem in _score(row, scorers)]
     names = list(dict.fromkeys(row.candidate for row in rows))
     return ExperimentReport(
@@ -101,6 +112,21 @@ def report_of(
         rows=sorted(rows, key=_badness),
         problems=problems,
     )
+
+
+def _leave_out_noise(rows: Sequence[Row], noise: str) -> None:
+    """Leave out the changes of each case that the unchanged definition shows as well, in any repetition."""
+    known: dict[str, set[tuple[str, ...]]] = {}
+    for row in rows:
+        if row.candidate == noise:
+            known.setdefault(row.case, set()).update(map(place_of, row.changes))
+            row.verdict = "noisy" if row.changes else row.verdict
+    for row in rows:
+        left = [one for one in row.changes if place_of(one) not in known.get(row.case, ())]
+        if row.candidate != noise and len(left) < len(row.changes):
+            row.noise, row.changes = len(row.changes) - len(left), left
+            if row.verdict in ("regressed", "changed"):
+                row.verdict = verdict_of_changes(left)
 
 
 def _badness(row: Row) -> tuple[Any, ...]:

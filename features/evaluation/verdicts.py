@@ -9,10 +9,10 @@ from callboard.lib.json_types import JSON
 from callboard.projections.comparison.behaviour import Change, RunBehaviour
 from callboard.projections.comparison.json_differences import same
 
-Verdict = Literal["identical", "equal", "changed", "improved", "regressed", "performed", "skipped", "failed"]
+Verdict = Literal["identical", "equal", "noisy", "changed", "improved", "regressed", "performed", "skipped", "failed"]
 
 WORST_FIRST: tuple[Verdict, ...] = (
-    *("failed", "regressed", "changed", "improved", "skipped", "performed", "equal", "identical"),
+    *("failed", "regressed", "changed", "noisy", "improved", "skipped", "performed", "equal", "identical"),
 )
 
 
@@ -33,8 +33,17 @@ def verdict_of(
     if better and before.status != "completed":
         # A run that had failed ended early, so the other one has more calls.
         return "improved", found
-    if any(one.kind != "wording" for one in found):
-        return "regressed", found
-    if better:
-        return "improved", found
-    return ("changed" if found else "equal"), found
+    verdict = verdict_of_changes(found)
+    return ("improved" if better and verdict != "regressed" else verdict), found
+
+
+def verdict_of_changes(changes: Sequence[Change]) -> Verdict:
+    """Return the verdict that follows from changes alone."""
+    if any(one.kind != "wording" for one in changes):
+        return "regressed"
+    return "changed" if changes else "equal"
+
+
+def place_of(change: Change) -> tuple[str, ...]:
+    """Return the kind and the places of a change, without its values: models answer otherwise at the same place."""
+    return change.kind, change.where, *(place.pointer for place in change.places)

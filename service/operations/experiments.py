@@ -31,7 +31,7 @@ def experiment_start(
     anew = fresh or repeat > 1 or "script" in changes
     candidates: dict[str, Any] = {}
     if not changes or fresh or repeat > 1:
-        candidates[BASELINE] = {"fresh": repeat > 1 or (fresh and not changes), "tools": dict(tools)}
+        candidates[BASELINE] = {"fresh": fresh or repeat > 1, "tools": dict(tools)}
     if changes:
         candidates[CHANGED] = {"start": dict(changes), "tools": dict(tools), "fresh": anew}
     document = {
@@ -64,4 +64,6 @@ def read_report(events: Sequence[Event], scorers: Sequence[Scorer]) -> Experimen
         )
     end = ev.payload_of(events[-1])
     status = end.status if isinstance(end, ev.RunEnd) else "running"
-    return report_of(events[0].run, document["dataset"], document["version"], status, rows_of(events), scorers)
+    noise = BASELINE if document["candidates"].get(BASELINE, {}).get("fresh") else ""
+    named = events[0].run, document["dataset"], document["version"]
+    return report_of(*named, status, rows_of(events), scorers, noise)

@@ -221,3 +221,12 @@ def test_an_encrypted_run_is_performed_with_its_key_and_skipped_without_it(shop:
         assert shop.workdir.run("forget", "customer-7", "--yes").exit_code == 0
     [skipped] = shop.workdir.run_json("eval", "secrets")["rows"]
     assert (skipped["verdict"], skipped["error"]["code"]) == ("skipped", "log.unreadable")
+
+
+def test_repetitions_perform_the_unchanged_definition_beside_the_candidate(shop: Shop) -> None:
+    shop.workdir.write("new.yaml", SHOP.replace("Refund the amount.", "Refund it at once."))
+    report = shop.eval("--definition", "new.yaml", "--repeat", "2")
+    rows = {(row["candidate"], row.get("repeat", 1)): row["verdict"] for row in report["rows"]}
+    assert rows == {(name, repeat): "equal" for name in ("baseline", "candidate") for repeat in (1, 2)}
+    assert report["candidates"]["baseline"]["answered"] == {"live": 10, "recorded": 8}
+    assert shop.called() == RECORDED_CALLS

@@ -9,7 +9,8 @@ from callboard.bus.events import Event
 from callboard.features.evaluation.report import Row, report_of
 from callboard.features.evaluation.scorers import JudgedAnswer, Scorer, calls, contains, exact, fits, mean_of
 from callboard.features.evaluation.verdicts import verdict_of
-from callboard.projections.comparison.behaviour import behaviour_of, compare_behaviour
+from callboard.projections.comparison.behaviour import Change, behaviour_of, compare_behaviour
+from callboard.projections.comparison.json_differences import Difference
 from tests.projections.comparison.test_behaviour import ONE, TWO, call, log
 
 
@@ -114,3 +115,25 @@ def test_a_verdict_follows_from_the_changes_and_the_expected_answer(
 ) -> None:
     before, after = behaviour_of(left), behaviour_of(right)
     assert verdict_of(before, after, compare_behaviour(before, after), expected)[0] == verdict
+
+
+def test_a_change_that_the_unchanged_definition_shows_too_is_noise() -> None:
+    output = Change("output", "the output", 1, 2, [Difference("/a", 1, 2)])
+    other = Change("output", "the output", 1, 9, [Difference("/a", 1, 9)])
+    elsewhere = Change("output", "the output", 1, 9, [Difference("/b", 1, 9)])
+    rows = [
+        Row("baseline", "a", "equal", repeat=1),
+        Row("baseline", "a", "regressed", repeat=2, changes=[output]),
+        Row("new", "a", "regressed", repeat=1, changes=[other]),
+        Row("new", "a", "regressed", repeat=2, changes=[elsewhere]),
+        Row("new", "b", "regressed", changes=[other]),
+    ]
+    report = report_of("e", "d", 1, "completed", rows, [], "baseline")
+    found = {(row.candidate, row.case, row.repeat): (row.verdict, row.noise) for row in report.rows}
+    assert found == {
+        ("baseline", "a", 1): ("equal", 0),
+        ("baseline", "a", 2): ("noisy", 0),
+        ("new", "a", 1): ("equal", 1),
+        ("new", "a", 2): ("regressed", 0),
+        ("new", "b", 1): ("regressed", 0),
+    }
