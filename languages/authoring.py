@@ -65,10 +65,11 @@ class Authoring(Struct, frozen=True):
 
     Documents: ``outline`` returns the shape of a document, ``about`` its description of itself. ``report`` writes the
     problems of a check in the form that the language's specification defines. ``forms`` writes a definition's text in
-    another form, by the name of the form, and ``from_forms`` reads it back. ``schema`` makes the JSON Schema of a
-    document (if documents are neither JSON nor YAML, of the form that is). ``descriptions`` has the texts that editors
-    show for members, by ``Owner.member`` or ``member``. ``node_types`` are the types of nodes, ``conformance`` the
-    claimed profiles.
+    another form, by the name of the form, and ``from_forms`` reads it back. ``with_prompt`` takes a definition's text,
+    the id of a node and a prompt, and returns the text with this prompt; None if the node does not exist or has none.
+    ``schema`` makes the JSON Schema of a document (if documents are neither JSON nor YAML, of the form that is).
+    ``descriptions`` has the texts that editors show for members, by ``Owner.member`` or ``member``. ``node_types`` are
+    the types of nodes, ``conformance`` the claimed profiles.
     """
 
     files: Callable[[Any, Any], dict[str, str]] = lambda _document, _input: {}
@@ -85,6 +86,7 @@ class Authoring(Struct, frozen=True):
     report: Callable[[str, Sequence[Problem]], Any] | None = None
     forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
     from_forms: Mapping[str, Callable[[str], str | list[Problem]]] = field(default_factory=dict[str, Any])
+    with_prompt: Callable[[str, str, str], str | None] | None = None
     children: Callable[[Definition[Any]], dict[str, str]] = lambda _definition: {}
     times: Callable[[Any], Times | None] = lambda _document: None
     begun: Callable[[Any, Received, str | None], list[Begun | PassedOver]] = lambda _document, _received, _trigger: []

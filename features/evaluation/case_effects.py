@@ -27,6 +27,7 @@ from callboard.features.evaluation.case_answers import answer_case
 from callboard.features.evaluation.datasets import Dataset, DatasetCase, Datasets
 from callboard.features.evaluation.parting import as_candidate, find_parting
 from callboard.features.evaluation.verdicts import verdict_of
+from callboard.languages.registry import authoring
 from callboard.lib.json_types import JSON
 from callboard.projections.comparison.behaviour import behaviour_of, compare_behaviour
 from callboard.runtime.admission.definitions import Definitions
@@ -47,6 +48,7 @@ class CandidateOf(Protocol):
     """A candidate as an experiment describes it (`callboard.languages.experiment`)."""
 
     start: dict[str, Any]
+    prompts: dict[str, str]
     tools: dict[str, str]
     fresh: bool
 
@@ -139,9 +141,9 @@ class CaseEffects:
         if started is None:
             message = f"run {case.run} ended before it began"
             return {**about, "verdict": "skipped", "error": {"code": "replay.not_started", "message": message}}
-        start = _start_of_case(case, accepted, candidate)
+        start = {**_start_of_case(case, accepted, candidate), **_with_prompts(accepted, candidate)}
         run, parting = await self._rehearse(
-            origin, {**start, **candidate.start, "fork": {"run": case.run, "at": started.n}}
+            origin, {**candidate.start, **start, "fork": {"run": case.run, "at": started.n}}
         )
         admission = _admission(accepted, run, self._definitions)
         members = parting.forked_from.replaced.get(started.n, {})
@@ -237,12 +239,33 @@ def _start_of_case(case: DatasetCase, accepted: ev.RunAccepted, candidate: Candi
     recording = Recording(case.run, msgspec.convert(candidate.tools, dict), candidate.fresh)
     start: dict[str, Any] = {
         "input": accepted.start.get("input"),
-        "model": accepted.start.get("model"),
+        "model": candidate.start.get("model", accepted.start.get("model")),
         "recording": msgspec.to_builtins(recording),
         "breakpoints": [],
         "limits": {"seconds": CASE_S_MAX, **accepted.start.get("limits", {}), "then": "cancel"},
     }
     return start | {"encryption_key": accepted.encryption_key or None}
+
+
+def _with_prompts(accepted: ev.RunAccepted, candidate: CandidateOf) -> dict[str, Any]:
+    """Return the members of the start that give a case its definition with other prompts.
+
+    :raises CallboardError: if a node has no prompt that can be replaced
+    """
+    if not candidate.prompts:
+        return {}
+    known, given = accepted.definition, candidate.start.get("definition", {})
+    source = given.get("source") or known.source
+    write = authoring(known.language).with_prompt
+    for node, prompt in candidate.prompts.items():
+        written = write(source, node, prompt) if write is not None else None
+        if written is None:
+            message = f"the definition has no node {node!r} whose prompt can be replaced; change it with --definition"
+            raise CallboardError("case.prompt", message, node)
+        source = written
+    kept = {} if given else {name: accepted.start[name] for name in ("files", "children") if name in accepted.start}
+    named = {"name": known.name} if known.name and "name" not in candidate.start else {}
+    return {**kept, **named, "definition": {"language": known.language, "source": source}}
 
 
 def _admission(accepted: ev.RunAccepted, run: AdmissibleRun, definitions: Definitions) -> Admitted:

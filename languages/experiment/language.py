@@ -27,10 +27,12 @@ from callboard.lib.json_types import JSON
 class Candidate(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a candidate changes: members of the start message. With ``fresh``, no model turn is taken from the record.
 
-    ``tools`` are the policies for calls that the record does not have (`callboard.bus.commands.Recording`).
+    ``prompts`` replace those of nodes, by id, in the definition of each case. ``tools`` are the policies for calls that
+    the record does not have (`callboard.bus.commands.Recording`).
     """
 
     start: dict[str, Any] = {}
+    prompts: dict[str, str] = {}
     tools: dict[str, str] = {}
     fresh: bool = False
 
@@ -122,7 +124,7 @@ async def _row(stage: Stage, node: Node, candidate: Candidate, trial: Trial) -> 
     row: Any = found.value
     if row["verdict"] != "differs":
         return row
-    start: dict[str, Any] = {**row["start"], **candidate.start}
+    start: dict[str, Any] = {**candidate.start, **row["start"]}
     definition, given = start.pop("definition", {}), start.pop("input", None)
     answering = stage.spawn(node.call("answer", "case", {"do": "answer", **asked}))
     end = await node.child("run", definition, given, **start)

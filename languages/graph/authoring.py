@@ -1,6 +1,7 @@
 """The graph language for editors and for commands that read definitions: descriptions, triggers, node types."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from callboard.languages.authoring import About, Authoring, Times
 from callboard.languages.graph.admit import GraphOptions, outline
@@ -9,6 +10,9 @@ from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, 
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.triggers import entrances, match_triggers
 from callboard.languages.node_types import NodeTypes
+from callboard.languages.problems import Tree
+from callboard.languages.source_text import read_document
+from callboard.lib.canonical_json import canonical
 
 DESCRIPTIONS: Mapping[str, str] = {
     # By ``Owner.member``, or by ``member`` for all owners.
@@ -52,12 +56,23 @@ def _times(graph: Graph) -> Times | None:
     return Times(str(first.setting("cron_expression")), str(first.setting("timezone")), catch_up)
 
 
+def _with_prompt(source: str, node: str, prompt: str) -> str | None:
+    tree = read_document(source)
+    document: Any = tree.value if isinstance(tree, Tree) else {}
+    found = [one for one in document.get("nodes", []) if node in (one.get("id"), one.get("name"))]
+    if len(found) != 1 or found[0].get("type") != "AI_AGENT":
+        return None
+    found[0].setdefault("configurations", {})["system_prompt"] = prompt
+    return canonical(document).decode()
+
+
 NODES = NodeTypes(NODE_TYPES, node_type, TEMPLATE_DEFAULTS)
 
 AUTHORING = Authoring(
     outline=outline,
     options=GraphOptions,
     about=_about,
+    with_prompt=_with_prompt,
     node_types=NODES,
     times=_times,
     begun=match_triggers,

@@ -237,10 +237,21 @@ def _describe_input(one: Any) -> dict[str, Any]:
     return {**members, "type": one.type, "required": one.required}
 
 
+def _with_prompt(source: str, step: str, prompt: str) -> str | None:
+    form: Any = msgspec.json.decode(text) if isinstance(text := to_json(source), str) else {}
+    found = [one for one in form.get("steps", []) if one["label"] == step]
+    if len(found) != 1:
+        return None
+    found[0]["content"] = prompt
+    written = to_markdown(msgspec.json.encode(form).decode())
+    return written if isinstance(written, str) else None
+
+
 AUTHORING = Authoring(
     outline=outline,
     options=PlaybookOptions,
     about=_about,
+    with_prompt=_with_prompt,
     beside=prompt_files,
     of_start=frozenset({"UNKNOWN_CONNECTION"}),
     report=report,

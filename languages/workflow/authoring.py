@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.languages.authoring import About, Authoring
+from callboard.languages.problems import Tree
 from callboard.languages.skills.shipped import shipped_ids
+from callboard.languages.source_text import read_document
 from callboard.languages.workflow.admit import WorkflowOptions, outline
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.usage import declared_sources
+from callboard.lib.canonical_json import canonical
 
 _INPUT = {
     "description": "What the input is for.",
@@ -115,6 +118,15 @@ def _skills_defined(document: Workflow) -> frozenset[str]:
     return frozenset(document.skills).union(shipped_ids())
 
 
+def _with_prompt(source: str, node: str, prompt: str) -> str | None:
+    tree = read_document(source)
+    document: Any = tree.value if isinstance(tree, Tree) else None
+    if not isinstance(document, dict) or node not in document.get("nodes", {}):
+        return None
+    document["nodes"][node]["instruction"] = prompt
+    return canonical(document).decode()
+
+
 AUTHORING = Authoring(
     files=_files,
     outline=outline,
@@ -122,6 +134,7 @@ AUTHORING = Authoring(
     skills_beside=True,
     dry_runs=True,
     about=_about,
+    with_prompt=_with_prompt,
     skills=_skills,
     skills_defined=_skills_defined,
     schema=Workflow.model_json_schema,

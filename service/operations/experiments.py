@@ -15,25 +15,29 @@ from callboard.features.evaluation.scorers import Scorer
 BASELINE = "baseline"
 """The candidate that changes nothing."""
 
-CHANGED = "candidate"
-"""The candidate with the changes that the command line gives."""
-
 
 def experiment_start(
-    found: Dataset, changes: Mapping[str, Any], tools: Mapping[str, str], repeat: int, *, fresh: bool
+    found: Dataset,
+    changes: Mapping[str, Mapping[str, Any]],
+    tools: Mapping[str, str],
+    repeat: int,
+    *,
+    fresh: bool,
+    prompts: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the start message of an experiment over all cases of a dataset.
 
-    Without ``changes`` the candidate is the baseline. If cases are to be performed several times, or ``fresh``, every
+    ``changes`` are the candidates by name: the members of start messages that each changes; all have the ``prompts``.
+    Without any the candidate is the baseline. If cases are to be performed several times, or ``fresh``, every
     model turn is asked again; so are those of the baseline, whose differences are the noise. With another script, too:
     requests do not show what a script answers.
     """
-    anew = fresh or repeat > 1 or "script" in changes
     candidates: dict[str, Any] = {}
     if not changes or fresh or repeat > 1:
         candidates[BASELINE] = {"fresh": fresh or repeat > 1, "tools": dict(tools)}
-    if changes:
-        candidates[CHANGED] = {"start": dict(changes), "tools": dict(tools), "fresh": anew}
+    for name, one in changes.items():
+        anew = fresh or repeat > 1 or "script" in one
+        candidates[name] = {"start": dict(one), "prompts": dict(prompts), "tools": dict(tools), "fresh": anew}
     document = {
         "dataset": found.name,
         "version": found.version,

@@ -1,6 +1,8 @@
 """``callboard eval``: perform an experiment over the cases of a dataset here, and print its report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from callboard.surfaces.cli.output import print_answer, say, write_file
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
+    from callboard.features.evaluation.datasets import Dataset
     from callboard.features.evaluation.report import ExperimentReport
     from callboard.features.evaluation.scorers import Scorer
     from callboard.runtime.settings.config import Config
@@ -25,8 +28,23 @@ POLICIES = ("refuse", "live", "script")
 
 @click.command("eval")
 @click.argument("dataset", metavar="DATASET[@VERSION]", required=False)
-@click.option("--definition", metavar="FILE", type=_READABLE, help="Perform the cases with another definition.")
-@click.option("--model", "-m", metavar="MODEL", help="Use another model, for nodes that name none.")
+@click.option(
+    "--definition",
+    "definitions",
+    metavar="FILE",
+    type=_READABLE,
+    multiple=True,
+    help="Another definition; may be repeated.",
+)
+@click.option(
+    "--model",
+    "-m",
+    "models",
+    metavar="MODEL",
+    multiple=True,
+    help="Another model, for nodes that name none; may be repeated.",
+)
+@click.option("--prompt", "prompts", metavar="NODE=FILE", multiple=True, help="Another prompt of a node.")
 @click.option("--script", type=_READABLE, help="The answers of a scripted model and scripted tools.")
 @click.option("--skills", type=_READABLE, help="Another list of skills, with their tools.")
 @click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Set an option of the definition.")
@@ -66,6 +84,7 @@ def evaluate(
     settings: Settings,
     dataset: str | None,
     tools: tuple[str, ...],
+    prompts: tuple[str, ...],
     scores: tuple[str, ...],
     fail_on: tuple[str, ...],
     fail_under: tuple[str, ...],
@@ -92,6 +111,8 @@ def evaluate(
     import anyio
 
     from callboard.features.evaluation.renderings import junit_of, lines_of, markdown_of
+    from callboard.service.files.local_files import text_of
+    from callboard.service.operations.experiments import experiment_start
     from callboard.surfaces.cli.gates import Gate
     from callboard.surfaces.cli.options import host_code
 
@@ -106,12 +127,13 @@ def evaluate(
     for name, policy in policies.items():
         if policy not in POLICIES:
             raise click.BadParameter(f"{name}={policy}: expected one of {', '.join(POLICIES)}", param_hint="--tool")
-    changes = _changes(**changed)
+    texts = {node: text_of(Path(file)) for node, file in pairs(prompts, "--prompt").items()}
+    changes = _changes(**changed, changes_prompts=bool(texts))
     named = version_of(dataset) if dataset is not None else None
     given = {"run_id": run_id, "encryption_key": encryption_key}
     members = {name: value for name, value in given.items() if value is not None}
-    plan = (named, changes, policies, repeat, fresh)
-    report = anyio.run(_perform, config, plan, again, members, scorers)
+    make = partial(experiment_start, changes=changes, tools=policies, repeat=repeat, fresh=fresh, prompts=texts)
+    report = anyio.run(_perform, config, named, make, again, members, scorers)
     failed = gate.failures(report)
     if junit is not None:
         write_file(Path(junit), junit_of(report))
@@ -124,41 +146,51 @@ def evaluate(
 
 
 def _changes(
-    *, definition: str | None, model: str | None, script: str | None, skills: str | None, options: Sequence[str]
-) -> dict[str, Any]:
-    """Return the members of start messages that a candidate changes."""
+    *,
+    definitions: Sequence[str],
+    models: Sequence[str],
+    script: str | None,
+    skills: str | None,
+    options: Sequence[str],
+    changes_prompts: bool,
+) -> dict[str, dict[str, Any]]:
+    """Return the candidates by name: the members of start messages that each changes. None, if nothing is changed."""
+    from callboard.service.files.local_files import document_of
     from callboard.surfaces.cli.start import make_start
 
-    start = make_start(options=options, run_id=None, by=None, model=model, script=script, definition=definition)
-    if skills is not None:
-        from callboard.service.files.local_files import document_of
-
-        start["options"] = {**start.get("options", {}), "skills": document_of(Path(skills), "skills", list)}
-    return start
+    found: dict[str, dict[str, Any]] = {}
+    for definition, model in product(definitions or (None,), models or (None,)):
+        start = make_start(options=options, run_id=None, by=None, model=model, script=script, definition=definition)
+        if skills is not None:
+            start["options"] = {**start.get("options", {}), "skills": document_of(Path(skills), "skills", list)}
+        several = [definition] * (len(definitions) > 1) + [model] * (len(models) > 1)
+        if start or changes_prompts:
+            found[" ".join(str(one) for one in several) or "candidate"] = start
+    return found
 
 
 async def _perform(
     config: "Config",
-    plan: tuple[tuple[str, int | None] | None, Mapping[str, Any], Mapping[str, str], int, bool],
+    named: tuple[str, int | None] | None,
+    make: Callable[["Dataset"], dict[str, Any]],
     run: str | None,
     members: Mapping[str, Any],
     scorers: "Sequence[Scorer]",
 ) -> "ExperimentReport":
-    """Perform an experiment to its end, a new one or ``run``; return its report. ``plan`` has the dataset and its
-    version, the changes, the policies, how often cases are repeated, and whether every turn is asked again. ``members``
-    are those of the start.
+    """Perform an experiment to its end, a new one over the dataset ``named`` or else ``run``; return its report.
+
+    ``make`` makes the start message of the new one, which also has the ``members``.
 
     :raises RequestRefused: if the experiment is refused
     :raises CallboardError: if server, worker or dataset cannot be used
     """
     import os
     from contextlib import AsyncExitStack
-    from functools import partial
 
     from callboard.bus import events as ev
     from callboard.features.evaluation.datasets import Datasets
     from callboard.runtime.client.errors import RequestRefused
-    from callboard.service.operations.experiments import experiment_start, read_report
+    from callboard.service.operations.experiments import read_report
     from callboard.service.operations.reach import join
     from callboard.service.worker.bootstrap import open_worker
     from callboard.surfaces.cli.output import progress
@@ -167,13 +199,12 @@ async def _perform(
         connection = await stack.enter_async_context(
             join(config.absolute(), name="callboard eval", say=partial(say, err=True))
         )
-        named, changes, tools, repeat, fresh = plan
         client, count = connection.client, 0
         message: dict[str, Any] | None = None
         if named is not None:
             found = await Datasets(connection.log, config.tenant, config.replicas).get(*named)
-            message = experiment_start(found, changes, tools, repeat, fresh=fresh)
-            count = len(found.cases) * repeat
+            message = make(found)
+            count = len(found.cases)
         worker = await stack.enter_async_context(open_worker(connection, os.environ, guest=True))
         if message is not None:
             verdict = await client.start({**message, **members}, worker=worker.name)

@@ -153,3 +153,31 @@ def test_a_change_has_its_verdict(recorded: Workdir, change: Change) -> None:
     [row] = json.loads(run("eval", change.run, *words, "--json").stdout)["rows"]
     assert row["verdict"] == change.verdict, row
     assert Path(recorded.folder / "called.txt").read_text() == before
+
+
+def test_several_definitions_and_models_are_candidates_of_one_experiment(recorded: Workdir) -> None:
+    names = ["a.yaml", "b.yaml"]
+    for name in names:
+        recorded.write(name, SHOP.replace("Refund the amount.", f"Refund it as in {name}."))
+    words = [word for name in names for word in ("--definition", name)]
+    report = json.loads(recorded.run("eval", "shop", *words, "--json").stdout)
+    assert {row["candidate"]: row["verdict"] for row in report["rows"]} == {"a.yaml": "equal", "b.yaml": "equal"}
+
+
+@pytest.mark.parametrize(
+    ("run", "node", "verdict", "live"),
+    [("shop", "refund", "equal", 2), ("shop", "deny", "identical", None), ("book", "1", "equal", 1)],
+)
+def test_the_prompt_of_a_node_is_replaced_in_the_definition_of_each_case(
+    recorded: Workdir, run: str, node: str, verdict: str, live: int | None
+) -> None:
+    prompt = recorded.write("prompt.txt", "Do it kindly.")
+    [row] = json.loads(recorded.run("eval", run, "--prompt", f"{node}={prompt}", "--json").stdout)["rows"]
+    assert (row["verdict"], row["answered"].get("live")) == (verdict, live)
+
+
+@pytest.mark.parametrize(("run", "node"), [("shop", "none"), ("flow", "bill"), ("graph", "t"), ("code", "pay")])
+def test_a_node_whose_prompt_cannot_be_replaced_fails_the_case(recorded: Workdir, run: str, node: str) -> None:
+    prompt = recorded.write("prompt.txt", "Do it kindly.")
+    [row] = json.loads(recorded.run("eval", run, "--prompt", f"{node}={prompt}", "--json").stdout)["rows"]
+    assert (row["verdict"], row["error"]["code"]) == ("failed", "case.prompt")
