@@ -13,7 +13,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from contextvars import Context, ContextVar, copy_context
-from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -86,21 +85,22 @@ class CodeLoop:
 
 
 class _Call(Generic[T]):
-    """A call of a coroutine function, and its outcome once it is ``settled``."""
+    """A call of a coroutine function, and its outcome once it ``is_settled``."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], context: Context) -> None:
-        self.settled = anyio.Event()
+        self.is_settled = False
         self.has_held = False
         self.is_lost = False
         self._function = function
         self._context: Context | None = context
         self._caller = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[T] | None = None
         context.run(_CALL.set, self)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._task = loop.create_task(self._run(), context=self._context)
-        self._task.add_done_callback(self._settle)
+        self._task.add_done_callback(self._end)
 
     async def _run(self) -> T:
         return await self._function()
@@ -109,9 +109,21 @@ class _Call(Generic[T]):
         if self._task is not None:
             self._task.cancel()
 
-    def _settle(self, _task: "asyncio.Task[T]") -> None:
+    def _end(self, _task: "asyncio.Task[T]") -> None:
         with suppress(RuntimeError):  # the worker has ended
-            self._caller.call_soon_threadsafe(self.settled.set)
+            self._caller.call_soon_threadsafe(self.settle)
+
+    def settle(self) -> None:
+        """Wake the caller; called on its loop."""
+        self.is_settled = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until the call is settled."""
+        if not self.is_settled:
+            self._waiter = self._caller.create_future()
+            await self._waiter
 
     def result(self) -> T:
         task = self._task
@@ -140,7 +152,7 @@ class _CodeThread:
         self._calls: set[_Call[Any]] = set()
         self._closing = asyncio.Event()
         self._quick = ExitStack()
-        self._looked_at = 0.0
+        self._is_looking = False
         self._seen = self._looks = 0
         self._thread = threading.Thread(target=self._run, name="code", daemon=True)
         self._thread.start()
@@ -153,10 +165,12 @@ class _CodeThread:
     async def carry(self, call: _Call[Any]) -> None:
         """Make a call, and wait until it is settled; look from time to time whether the loop is held."""
         self._calls.add(call)
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_later(self._look_s, self._look_again)
         try:
             self.loop.call_soon_threadsafe(call.begin, self.loop)
-            while not await self._is_settled(call):
-                self._look()
+            await call.wait()
         except BaseException:
             self.loop.call_soon_threadsafe(call.cancel)
             with anyio.CancelScope(shield=True):
@@ -167,10 +181,17 @@ class _CodeThread:
             if not self._calls:
                 self._note_free()
 
+    def _look_again(self) -> None:
+        """Look, as long as there are calls."""
+        self._is_looking = bool(self._calls)
+        if self._is_looking:
+            self._look()
+            asyncio.get_running_loop().call_later(self._look_s, self._look_again)
+
     async def _is_settled(self, call: _Call[Any]) -> bool:
         with anyio.move_on_after(self._look_s):
-            await call.settled.wait()
-        return call.settled.is_set()
+            await call.wait()
+        return call.is_settled
 
     async def _leave(self, call: _Call[Any]) -> None:
         """Wait for the end of a call that was cancelled. If it holds the loop, do not wait any longer."""
@@ -184,11 +205,7 @@ class _CodeThread:
         log.warning("coroutine does not end after it was cancelled, and is left to itself")
 
     def _look(self) -> None:
-        """Look what the loop does, unless another call has just looked."""
-        now = monotonic()
-        if now < self._looked_at + self._look_s / 2:
-            return
-        self._looked_at = now
+        """Look what the loop does."""
         number = self.loop.number
         if not self.loop.is_busy or number != self._seen:
             self._note_free()
@@ -213,9 +230,9 @@ class _CodeThread:
         for call in self._calls:
             if self.loop.is_held_by(call):
                 call.has_held = True
-            elif not call.settled.is_set():
+            elif not call.is_settled:
                 call.is_lost = True
-            call.settled.set()
+            call.settle()
 
     def close(self) -> None:
         """Cancel the remaining tasks, and wait for the end of the thread, but not for code that holds it."""

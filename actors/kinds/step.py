@@ -54,8 +54,11 @@ class StepRunner:
         token = WORK.set(context)
         outcome: _Returned | Failure | None = None
         try:
-            with anyio.move_on_after(work.timeout_s):
+            if work.timeout_s is None:
                 outcome = await self._perform(work)
+            else:
+                with anyio.move_on_after(work.timeout_s):
+                    outcome = await self._perform(work)
         except CodeHeld as held:
             outcome = _failure_of_held(work, held)
         finally:

@@ -42,6 +42,9 @@ class Posted(Protocol):
 HEARD_OUT_S = 2.0
 """How long to wait for the remaining messages of a subscription when it ends."""
 
+UNWRITTEN_BYTES_MAX = 1024 * 1024
+"""With more data than this, messages of synchronous code wait until the connection has taken some."""
+
 USUAL_HEADERS = b"NATS/1.0\r\n"
 """The beginning of headers without a status line of the server."""
 
@@ -74,6 +77,8 @@ class ReconnectingClient(Client):
         self._takers: dict[int, Take] = {}
         self._raw_takers: dict[int, RawTake] = {}
         self._whole = True
+        self._pushes: set[float] = set()
+        """The delays after which messages are written, as far as a timer for them runs."""
 
     @property
     def in_cluster(self) -> bool:
@@ -129,6 +134,35 @@ class ReconnectingClient(Client):
         self._pending += frames
         self.push()
         return True
+
+    def enqueue(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, within_s: float = 0.0
+    ) -> bool:
+        """Have a message written together with those that follow, ``within_s`` seconds; return false in unusual cases.
+
+        Return false also while the connection takes data too slowly.
+        """
+        if self._transport is None or not self.is_connected or self.is_draining_pubs:
+            return False
+        frame = self._frame(subject, data, "", headers)
+        if frame is None or self._unwritten_bytes() > UNWRITTEN_BYTES_MAX:
+            return False
+        if within_s not in self._pushes:
+            self._pushes.add(within_s)
+            asyncio.get_running_loop().call_later(within_s, self._push_after, within_s)
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(data)
+        self._pending.append(frame)
+        self._pending_data_size += len(frame)
+        return True
+
+    def _push_after(self, seconds: float) -> None:
+        self._pushes.discard(seconds)
+        self.push()
+
+    def _unwritten_bytes(self) -> int:
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        return self._pending_data_size + (writer.transport.get_write_buffer_size() if writer is not None else 0)
 
     def _frame(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bytes | None:
         """Return a message as it is written to the wire; None in unusual cases."""

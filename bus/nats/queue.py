@@ -13,7 +13,6 @@ import anyio
 import msgspec
 import structlog
 from msgspec import Struct
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -96,13 +95,16 @@ class Outbox:
     acknowledgements lead to redeliveries; lost live progress is not sent again.
     """
 
-    def __init__(self, nc: Client) -> None:
+    def __init__(self, nc: ReconnectingClient) -> None:
         self._nc = nc
         self._outgoing: deque[tuple[str, bytes, dict[str, str] | None]] = deque()
         self._arrived = anyio.Event()
         self._full = False
 
-    def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+    def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None, *, within_s: float = 0.0) -> None:
+        """Publish a message soon, or ``within_s`` seconds together with others."""
+        if not self._outgoing and self._nc.enqueue(subject, body, headers, within_s=within_s):
+            return
         if len(self._outgoing) >= OUTBOX_MESSAGES_MAX:
             if not self._full:
                 log.warning("outbox is full; messages are dropped", messages=OUTBOX_MESSAGES_MAX, subject=subject)

@@ -3,6 +3,7 @@
 The time zone of a machine differs from that of the next one.
 """
 
+import asyncio
 import calendar
 import datetime as dt
 import time
@@ -20,8 +21,18 @@ _fromtimestamp: Any = dt.datetime.__dict__["fromtimestamp"]
 """The originals, which the replacements call."""
 
 
+def _keep_loop_time(monotonic: Callable[[], float]) -> None:
+    """Have all other event loops of the process read the original clock, as they do many times for each step."""
+
+    def read(self: asyncio.BaseEventLoop) -> float:
+        return monotonic()
+
+    asyncio.BaseEventLoop.time = read
+
+
 def replace_clocks() -> None:
     """Replace the clocks, and what converts to the local time zone."""
+    _keep_loop_time(time.monotonic)
     replace(time, "time", lambda loop: _timestamp(loop.stage.now()))
     replace(time, "time_ns", lambda loop: nanoseconds(loop.stage.now()))
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):

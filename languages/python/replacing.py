@@ -8,6 +8,7 @@ import ctypes
 import gc
 import sys
 import sysconfig
+from asyncio import _get_running_loop  # pyright: ignore - nothing else returns None without a loop
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -68,8 +69,11 @@ def replace(module: Any, name: str, inside: Callable[..., Any]) -> None:
 
     @wraps(original)
     def call(*args: Any, **named: Any) -> Any:
-        loop = guarded_loop()
-        return original(*args, **named) if loop is None else inside(loop, *args, **named)
+        # All code of the process calls this, and nearly always outside of workflows.
+        loop = _get_running_loop()
+        if loop.__class__ is WorkflowLoop and not _UNSAFE.get():
+            return inside(loop, *args, **named)
+        return original(*args, **named)
 
     put(module, name, original, call)
 
@@ -92,8 +96,8 @@ def replace_method(cls: type, name: str, inside: Callable[..., Any]) -> None:
     of_class = not callable(found) or type(found).__name__ == "classmethod_descriptor"
 
     def call(of: Any, *args: Any, **named: Any) -> Any:
-        loop = guarded_loop()
-        if loop is not None:
+        loop = _get_running_loop()
+        if loop.__class__ is WorkflowLoop and not _UNSAFE.get():
             return inside(loop, of, *args, **named)
         return found.__get__(None, of)(*args, **named) if of_class else found(of, *args, **named)
 

@@ -66,6 +66,9 @@ from callboard.runtime.worker.secrets import Secrets, providers_of
 if TYPE_CHECKING:
     from callboard.features.evaluation.case_effects import CaseEffects
 
+DELTA_DELAY_S = 0.005
+"""How long a piece of a model's text may wait, so that it is written together with the events that follow."""
+
 MODEL_TIMEOUT_S = 3_600.0
 """Maximum time of a model turn. All tries of its adapter take at most 900 s; the rest allows for waiting until other
 turns of the provider are done, if their number is limited."""
@@ -242,7 +245,7 @@ class Services:
 
         def on_delta(job: Job, k: int, text: str) -> None:
             delta = {"n": job.event.n, "epoch": job.epoch, "k": k, "path": job.event.path, "text": text}
-            self._outbox.send(live, msgspec.json.encode(delta))
+            self._outbox.send(live, msgspec.json.encode(delta), within_s=DELTA_DELAY_S)
 
         async def source(job: Job, request: JSON) -> tuple[JSON, JSON]:
             rules = SourceRules(offline=self._offline(admission.plan), fetch=self._fetch)
