@@ -291,7 +291,8 @@ class Carrier:
         # The text of a turn without tool calls is its answer.
         said = reply.progress if isinstance(reply, SpokenReply) else ""
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))
-        members: dict[str, Any] = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
+        every = msgspec.structs.asdict(reply)
+        members: dict[str, Any] = {name: every[name] for name in ModelReply.__struct_fields__}
         members["provider"] = reply.provider or model.provider
         members["tries"] = reply.tries + job.tried
         if isinstance(reply, ProviderReply):

@@ -85,11 +85,13 @@ def model_usage(model: str, usage: Usage, requests: Sequence[Usage] = (), unmete
 
     Each of the ``requests`` counts with its own size; the rest of the turn's total ``usage`` counts as one request.
     """
+    if not requests:
+        return [ModelUsage(model, usage, _size(usage), unmetered)]
     tally = Tally()
     for request in requests:
         tally.add(_measure(model, request))
         usage -= request
-    if usage.tokens > 0 or unmetered or not requests:
+    if usage.tokens > 0 or unmetered:
         tally.add(msgspec.structs.replace(_measure(model, usage), unmetered=unmetered))
     return tally.view()
 
@@ -111,7 +113,14 @@ def used_by(model: str, outcome: Metered) -> list[ModelUsage]:
 
 
 def _measure(model: str, usage: Usage) -> ModelUsage:
-    return ModelUsage(model, usage, next((size for size in LONG_TOKENS if usage.input_tokens > size), 0))
+    return ModelUsage(model, usage, _size(usage))
+
+
+def _size(usage: Usage) -> int:
+    """Return the largest of `LONG_TOKENS` that an input exceeds, or 0."""
+    if usage.input_tokens <= LONG_TOKENS[-1]:
+        return 0
+    return next(size for size in LONG_TOKENS if usage.input_tokens > size)
 
 
 def parts(usage: Usage, models: list[ModelUsage]) -> list[ModelUsage]:

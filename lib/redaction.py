@@ -28,7 +28,11 @@ class Redaction:
 
     def concerns(self, data: bytes) -> bool:
         """Return whether a JSON text contains a secret."""
-        return any(secret in data for secret in self._in_json)
+        # Not `any`: each event would have a generator of its own.
+        for secret in self._in_json:  # noqa: SIM110
+            if secret in data:
+                return True
+        return False
 
     def text(self, text: str) -> str:
         """Replace the secrets in a text."""

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from msgspec import Struct
-from nats.aio.client import Client as NatsClient
 
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.cold_runs import ColdRuns
 from callboard.bus.nats.connection import ConnectionWatch, open_nats_connection
 from callboard.bus.nats.credentials import ServerCredentials
@@ -26,7 +26,7 @@ class Connection(Struct, frozen=True):
     """A connection and its log. ``server`` is the embedded server, if this process uses one."""
 
     config: Config
-    nc: NatsClient
+    nc: ReconnectingClient
     log: JetStreamLog
     server: EmbeddedServer | None
 

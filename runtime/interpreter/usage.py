@@ -19,6 +19,9 @@ class _Outcome(msgspec.Struct):
     unmetered: bool = False
 
 
+_decode = msgspec.json.Decoder(_Outcome).decode
+
+
 class UsageFold:
     """Counts each outcome once: when it is numbered, whether or not it is ever delivered.
 
@@ -36,7 +39,7 @@ class UsageFold:
         if event.type not in COSTING or event.key in self._counted:
             return []
         self._counted.add(event.key)
-        outcome = msgspec.json.decode(event.payload, type=_Outcome)
+        outcome = _decode(event.payload)
         ended = event.type == ChildEnd.type
         found = parts(outcome.usage, outcome.models) if ended else used_by(outcome.model, outcome)
         if not any(one.counts for one in found):

@@ -36,6 +36,12 @@ QUEUED_PROGRESS_MAX = 1_000
 """Progress of tools is dropped while more events than this wait to be appended."""
 
 
+FOLLOWED = frozenset(
+    {ev.NodeExit.type, ev.RunResumed.type, ev.CancelRequested.type}
+    | {name for name, payload in ev.TYPES.items() if payload.kind == "intent"}
+)
+"""The events that are followed by an action once they are acknowledged."""
+
 UNMETERED = "model.unmetered"
 """The code of the warning that a provider reports no usage."""
 
@@ -83,7 +89,7 @@ class InFlight:
         self._tried = tried
         self.suspects = dict(crashes)
         """The number of crashes during the execution of each effect, as long as the effect is open."""
-        self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
+        self.afterwards: deque[tuple[int, Callable[[], None]]] = deque()
         """Functions to call once the event with that number is acknowledged."""
 
     def __bool__(self) -> bool:
@@ -108,8 +114,8 @@ class InFlight:
 
     def follow(self, event: Event) -> None:
         """Act on an acknowledged event: release the actor of its node, or hand its effect to the actor."""
-        while self._afterwards and self._afterwards[0][0] <= event.n:
-            self._afterwards.popleft()[1]()
+        while self.afterwards and self.afterwards[0][0] <= event.n:
+            self.afterwards.popleft()[1]()
         kind = ev.TYPES[event.type]
         if kind is ev.NodeExit:
             self._node_actors.leave((event.path, event.iteration))
@@ -257,7 +263,7 @@ class InFlight:
     def _once_stored(self, step: Callable[[], None]) -> None:
         """Call a function once all events numbered so far are acknowledged: no effect precedes its event (law 4)."""
         if self._active.runlog.queue:
-            self._afterwards.append((self._active.runlog.n, step))
+            self.afterwards.append((self._active.runlog.n, step))
         else:
             step()
 

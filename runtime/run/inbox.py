@@ -42,7 +42,7 @@ class Inbox:
         """Commands that need no action, as far as this worker knows."""
         self._recorded_as: dict[int, int] = {}
         """The number of the event that records a command, by the command's sequence."""
-        self._done_with: dict[int, list[Command]] = {}
+        self.awaiting: dict[int, list[Command]] = {}
         """The commands to acknowledge once an event is in the log, by the event's number."""
 
     @property
@@ -111,7 +111,7 @@ class Inbox:
         """Drop a command that event ``n`` has made pointless; it is acknowledged once that event is in the log."""
         queue = runlog.queue
         if queue and n >= queue[0].event.n:
-            self._done_with.setdefault(n, []).append(command)
+            self.awaiting.setdefault(n, []).append(command)
         else:
             self.pointless.append(command)
 
@@ -124,13 +124,12 @@ class Inbox:
     def recorded_as(self, command: Command, n: int) -> None:
         """Note that event ``n``, which is not stored yet, records a command."""
         self._recorded_as[command.sequence] = n
-        self._done_with.setdefault(n, []).append(command)
+        self.awaiting.setdefault(n, []).append(command)
 
     def acknowledge_for(self, event: Event) -> None:
         """Acknowledge the commands that waited for an event that is now in the log."""
-        if self._done_with:
-            for command in self._done_with.pop(event.n, ()):
-                command.done()
+        for command in self.awaiting.pop(event.n, ()):
+            command.done()
 
 
 def _stored_at(command: Command) -> dt.datetime | None:

@@ -187,13 +187,17 @@ class RunLog:
     ) -> Event:
         """Number a sealed payload and queue it."""
         self.n += 1
+        # As `clock`, without another call.
+        now = self._clock()
+        if now > self._time:
+            self._time = now
         event = Event(
             type=event_type,
             run=self.ref.run,
             n=self.n,
             epoch=self.epoch,
             v=SCHEMA_VERSION,
-            time=self.clock(),
+            time=self._time,
             path=path,
             definition=self.definition,
             iteration=iteration,
@@ -248,8 +252,8 @@ class RunLog:
         patience_s = self.room_patience_s
         together = self._together(alone)
         for queued in together:
-            if self._is_stored_as_it_is(queued.event):
-                continue
+            if self.key is None and len(queued.event.payload) <= self._inline_bytes_max:
+                continue  # Nothing of it is encrypted or stored separately.
             await self._prepare(queued)
             for digest in queued.blobs:
                 if digest not in self._known_blobs:
@@ -275,13 +279,9 @@ class RunLog:
         else:
             await self._beside(prepare)
 
-    def _is_stored_as_it_is(self, event: Event) -> bool:
-        """Whether nothing of an event is encrypted or stored separately."""
-        return self.key is None and len(event.payload) <= self._inline_bytes_max
-
     def _together(self, alone: Callable[[Event], bool]) -> list[Queued]:
         first = self.queue[0]
-        if alone(first.event):
+        if len(self.queue) == 1 or alone(first.event):
             return [first]
         is_new = isinstance(first.beside, FirstCommand)
         together = [first]

@@ -17,6 +17,7 @@ from anyio import from_thread
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 
+from callboard.lib.loop_polls import Polls, polls_of
 from callboard.lib.threads import Beside, on_a_thread, on_the_loop
 from callboard.runtime.interpreter.computation import Computation, run_thread
 
@@ -54,7 +55,9 @@ class Pace:
         self._clock = clock
         self.beside = on_the_loop if slice_s == math.inf else beside
         """Carries long work out beside the loop."""
-        self._since: float | None = None
+        self._polls: Polls | None = None
+        self._poll = -1
+        self._since = 0.0
         self._long = anyio.Lock()
         self.doing = ""
         """The run whose work is being done; empty in between."""
@@ -63,14 +66,14 @@ class Pace:
         """Whether runs have occupied the loop for a whole slice since it last served other tasks."""
         if self._slice_s == math.inf:
             return False
-        if self._since is None:
+        polls = self._polls
+        if polls is None:
+            polls = self._polls = polls_of(asyncio.get_running_loop())
+        if polls.number != self._poll:
+            self._poll = polls.number
             self._since = self._clock()
-            asyncio.get_running_loop().call_soon(self._reset_slice)
             return False
         return self._clock() - self._since >= self._slice_s
-
-    def _reset_slice(self) -> None:
-        self._since = None
 
     async def work(self, pieces: Iterator[Computation | None], *, of: str = "", long: bool = False) -> bool:
         """Do work piece by piece; return whether it occupied the loop for long.

@@ -43,7 +43,7 @@ from callboard.runtime.run.children import CONCERN_RUNS, ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import count_failed_tries
 from callboard.runtime.run.divergence import verify_end
-from callboard.runtime.run.in_flight import InFlight
+from callboard.runtime.run.in_flight import FOLLOWED, InFlight
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, RunLog, events_of, read_run
 from callboard.runtime.run.new_run import NewRun
@@ -336,8 +336,10 @@ class RunLoop:
 
     def _follow(self, event: Event) -> None:
         """Act on an acknowledged event: acknowledge the command it records, hand its effect to a node actor."""
-        self._inbox.acknowledge_for(event)
-        self._flight.follow(event)
+        if self._inbox.awaiting:
+            self._inbox.acknowledge_for(event)
+        if event.type in FOLLOWED or self._flight.afterwards:
+            self._flight.follow(event)
         if event.type == ev.RunEnd.type:
             self._ending = ActivationEnd.ENDED
         elif event.type == ev.RunParked.type:

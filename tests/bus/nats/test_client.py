@@ -72,6 +72,20 @@ async def test_messages_that_are_written_at_once_equal_those_of_the_library(tmp_
             assert (said.reply, said.data, said.headers or {}) == (theirs.reply, theirs.data, theirs.headers or {})
 
 
+async def test_messages_of_synchronous_code_are_written_in_order_with_those_that_follow(tmp_path: Path) -> None:
+    async with line(tmp_path) as nc:
+        subscription = await nc.subscribe("a.>")
+        assert nc.enqueue("a.1", b"late", within_s=30)
+        assert nc.enqueue("a.2", b"late", {"A": "1"}, within_s=30)
+        assert nc.write([OutgoingMessage("a.3", b"at once", {})], "")
+        assert nc.enqueue("a.4", b"alone")
+        assert not nc.enqueue("a b", b"")
+        assert not nc.enqueue("a.5", b"", {"Folded": "one\r\nEvil: two"})
+        found = [await subscription.next_msg(timeout=10) for _ in range(4)]
+        assert [one.subject for one in found] == ["a.1", "a.2", "a.3", "a.4"]
+        assert found[1].headers == {"A": "1"}
+
+
 WIRE = b"MSG in.1 1 5\r\nfirst\r\nMSG in.2 2 6\r\nsecond\r\nPING\r\nMSG in.3 1 back 5\r\nthird\r\nMSG in.4 1 0\r\n\r\n"
 
 

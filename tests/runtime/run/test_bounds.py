@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
-from nats.aio.client import Client
 
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.nats import queue
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.queue import Outbox
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import DOUBLINGS_MAX, backoff_s
@@ -16,10 +16,11 @@ from callboard.runtime.run.actor import RunActor
 from tests.support.run_harness import RunHarness
 
 
-class RecordingClient(Client):
-    """A client that records the published subjects."""
+class RecordingClient(ReconnectingClient):
+    """A client that records the published subjects, and is not connected."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.published: list[str] = []
 
     async def publish(self, subject: str, *_: Any, **__: Any) -> None:
