@@ -20,10 +20,14 @@ from callboard.bus.nats.purge import hold_run, release_run
 from callboard.bus.nats.stream import bucket_of
 from callboard.bus.subjects import RunRef, is_name, token
 from callboard.lib.canonical_json import digest
+from callboard.lib.concurrency import side_by_side
 from callboard.lib.json_types import JSON
 
 PART_BYTES = 512 * 1024
 """The size of the parts in which the cases of a version are stored."""
+
+HELD_AT_ONCE = 16
+"""How many runs get their notes at the same time."""
 
 TRIES_MAX = 10
 """How often a version is added again if another process adds one at the same time."""
@@ -127,11 +131,11 @@ class Datasets:
         if not is_name(name) or "@" in name:
             raise CaseInvalid("this is not a name for a dataset", name, "Use letters, digits and dashes.")
         new = {case.id: case for case in map(_with_id, cases)}
-        for case in new.values():
-            if case.run and not await hold_run(self._log, RunRef(self._tenant, case.run), name):
-                raise CaseInvalid(
-                    "the run does not exist, or has been purged", case.run, "`callboard runs` lists them."
-                )
+        runs = [case.run for case in new.values() if case.run]
+        held = await side_by_side(runs, lambda run: hold_run(self._log, RunRef(self._tenant, run), name), HELD_AT_ONCE)
+        if not all(held):
+            message = "the run does not exist, or has been purged"
+            raise CaseInvalid(message, runs[held.index(False)], "`callboard runs` lists them.")
         for _ in range(TRIES_MAX):
             versions = await self._versions(name)
             before = (await self.get(name, max(versions))).cases if versions else []

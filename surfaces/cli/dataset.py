@@ -58,6 +58,7 @@ async def add(
     callboard dataset add support cases.jsonl
     """
     from callboard.features.evaluation.datasets import DatasetCase, sampled
+    from callboard.projections.lists.where import Both, Not, Term
     from callboard.service.files.case_files import cases_in
     from callboard.surfaces.cli.runs import find_runs, parse_question
 
@@ -66,7 +67,8 @@ async def add(
     if sample is not None and question is None:
         raise click.UsageError("--sample needs --where")
     cases: list[DatasetCase] = [case for file in files for case in cases_in(Path(file))]
-    where = parse_question(question)
+    # Runs of experiments have the definition of their cases, and are no records.
+    where = Both((parse_question(question), Not(Term("tag", "~", "", "experiment"))))
     async with call.connect() as connection:
         named = list(runs) if question is None else await find_runs(connection, where)
         if sample is not None:

@@ -74,6 +74,13 @@ POLICIES = ("refuse", "live", "script")
 @click.option(
     "--encryption-key", metavar="NAME", help="Encrypt the experiment with this key; cases with other keys are skipped."
 )
+@click.option(
+    "--limit",
+    "limits",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A limit of the whole experiment, such as usd=5; at a limit it is cancelled.",
+)
 @click.option("--run-id", metavar="ID", help="The id of the experiment; with a known one, that is continued.")
 @click.option("--continue", "again", metavar="RUN", help="Continue this experiment, or show its report again.")
 @code_option
@@ -96,6 +103,7 @@ def evaluate(
     repeat: int,
     fresh: bool,
     encryption_key: str | None,
+    limits: tuple[str, ...],
     **changed: Any,
 ) -> None:
     """Perform the cases of a dataset with one change, and compare what they do with what was recorded.
@@ -112,6 +120,7 @@ def evaluate(
 
     from callboard.features.evaluation.renderings import junit_of, lines_of, markdown_of
     from callboard.service.files.local_files import text_of
+    from callboard.service.files.option_values import option_values
     from callboard.service.operations.experiments import experiment_start
     from callboard.surfaces.cli.gates import Gate
     from callboard.surfaces.cli.options import host_code
@@ -130,7 +139,8 @@ def evaluate(
     texts = {node: text_of(Path(file)) for node, file in pairs(prompts, "--prompt").items()}
     changes = _changes(**changed, changes_prompts=bool(texts))
     named = version_of(dataset) if dataset is not None else None
-    given = {"run_id": run_id, "encryption_key": encryption_key}
+    bounds = {**option_values(pairs(limits, "--limit")), "then": "cancel"} if limits else None
+    given = {"run_id": run_id, "encryption_key": encryption_key, "limits": bounds}
     members = {name: value for name, value in given.items() if value is not None}
     make = partial(experiment_start, changes=changes, tools=policies, repeat=repeat, fresh=fresh, prompts=texts)
     report = anyio.run(_perform, config, named, make, again, members, scorers)

@@ -20,6 +20,12 @@ def test_each_addition_makes_a_version_and_earlier_ones_stay(shop: Shop) -> None
     assert [case["run"] for case in first["cases"]] == ["shop-1"]
 
 
+def test_runs_of_experiments_are_no_cases(shop: Shop) -> None:
+    report = shop.eval("--script", shop.script(amount=1.0))
+    assert report["rows"][0]["run"]
+    assert shop.workdir.run_json("dataset", "add", "again", "--where", "definition=shop")["cases"] == 1
+
+
 def test_an_exported_dataset_can_be_added_again(shop: Shop) -> None:
     shop.workdir.run("dataset", "export", "support", "--output", "cases.jsonl")
     assert shop.workdir.run_json("dataset", "add", "copy", "cases.jsonl")["cases"] == 1

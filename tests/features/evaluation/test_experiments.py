@@ -230,3 +230,16 @@ def test_repetitions_perform_the_unchanged_definition_beside_the_candidate(shop:
     assert rows == {(name, repeat): "equal" for name in ("baseline", "candidate") for repeat in (1, 2)}
     assert report["candidates"]["baseline"]["answered"] == {"live": 10, "recorded": 8}
     assert shop.called() == RECORDED_CALLS
+
+
+def test_an_experiment_ends_at_its_limit_and_reports_the_cases_so_far(shop: Shop) -> None:
+    report = shop.eval("--script", shop.script(amount=499.99), "--limit", "turns=1")
+    assert report["status"] == "cancelled"
+    assert report["rows"] == []
+
+
+def test_an_experiment_is_performed_beside_a_running_server(shop: Shop) -> None:
+    with shop.workdir.up():
+        row = shop.row("--script", shop.script(amount=499.99))
+    assert row["verdict"] == "regressed"
+    assert shop.called() == RECORDED_CALLS
