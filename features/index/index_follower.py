@@ -51,8 +51,9 @@ them. In this time the first page is read from the end of the log."""
 BEGIN_WAIT_S = 2.0
 """How long to wait for another process that has just begun to keep the file of the index."""
 
-LATE_S = 0.25
-"""How long the index may be late, unless a query waits. What is stored in this time is read and indexed at once."""
+LATE_S = 1.0
+"""How long the index may be late while no query waits. What is stored in this time is read and indexed at once, so that
+a short run is written once, when it has ended."""
 
 DECODED_AT_ONCE = 100
 """Number of messages that are decoded before other tasks get a turn."""
