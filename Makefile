@@ -156,13 +156,14 @@ bench: setup
 bench-page: setup
 	$(BIN)/python -m benchmarks.page
 
-# Beside Restate, LangGraph and DBOS, which get an environment of their own; without npm, Restate is left out.
+# Beside other systems, which get an environment of their own; without npm, Restate is left out, and without PostgreSQL
+# those that store their runs there. `make bench-peers SYSTEMS="callboard restate"` measures these.
 bench-peers: setup
 	test -d .venv-peers || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
 		--requirement benchmarks/peers/requirements.txt
 	-npm install --silent --no-save --no-package-lock --prefix .venv-peers @restatedev/restate-server@1.7.12
-	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.peers $(SYSTEMS)
 
 clean:
 	rm -rf $(VENV) .venv-* .browser .validators .conformance .callboard .coverage .coverage.* build dist *.egg-info

@@ -1,8 +1,15 @@
-"""The workloads as workflows in Python. Callboard's workers host this file; it imports nothing but Callboard."""
+"""The workloads as workflows in Python. Callboard's workers host this file."""
 
 import asyncio
+import os
+from pathlib import Path
 
-from callboard import step, workflow
+from provider import MODEL
+from workloads import Marks
+
+from callboard import generate, step, workflow
+
+marks = Marks(Path(os.environ["PEERS_FOLDER"]))
 
 
 @step
@@ -10,12 +17,39 @@ async def nothing() -> None:
     """Do nothing, durably."""
 
 
+@step
+async def mark() -> None:
+    marks.mark()
+
+
+@step
+async def hold(run: str) -> None:
+    await marks.hold(run)
+
+
 @workflow
-async def chain(steps: int) -> None:
-    for _ in range(steps):
+async def chain(size: int, run: str) -> None:
+    for _ in range(size):
         await nothing()
 
 
 @workflow
-async def wide(width: int) -> None:
-    await asyncio.gather(*(nothing() for _ in range(width)))
+async def wide(size: int, run: str) -> None:
+    await asyncio.gather(*(nothing() for _ in range(size)))
+
+
+@workflow
+async def marked(size: int, run: str) -> None:
+    for _ in range(size):
+        await mark()
+
+
+@workflow
+async def held(size: int, run: str) -> None:
+    await mark()
+    await hold(run)
+
+
+@workflow
+async def said(size: int, run: str) -> str:
+    return await generate("Go.", model=f"anthropic:{MODEL}")

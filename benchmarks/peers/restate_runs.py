@@ -2,10 +2,10 @@
 
 # pyright: basic, reportMissingImports=false
 
-import asyncio
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,46 +13,52 @@ import restate
 import uvloop
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
-from workloads import AT_ONCE, LONG, STEPS, WIDTH, chains, fan_outs, marks, read_arguments, say
+from workloads import PORTS, Marks, measure, read_arguments, until
 
-INGRESS, ADMIN, NODE, SERVICE = 18080, 19070, 15122, 19080
+INGRESS, ADMIN, NODE, SERVICE = PORTS
 UP_S = 60
 
 WORKLOAD, FOLDER = read_arguments()
+MARKS = Marks(FOLDER)
 peers = restate.Service("peers")
-mark = marks(FOLDER)
 
 
 async def nothing():
     return None
 
 
-async def mark_step():
-    mark()
+async def mark():
+    MARKS.mark()
 
 
 @peers.handler()
 async def chain(ctx: restate.Context, request: dict) -> None:
-    for _ in range(STEPS):
+    for _ in range(request["size"]):
         await ctx.run_typed("step", nothing)
 
 
 @peers.handler()
 async def wide(ctx: restate.Context, request: dict) -> None:
-    await restate.gather(*(ctx.run_typed("step", nothing) for _ in range(WIDTH)))
+    await restate.gather(*(ctx.run_typed("step", nothing) for _ in range(request["size"])))
 
 
 @peers.handler()
-async def long(ctx: restate.Context, request: dict) -> None:
-    for _ in range(LONG):
-        await ctx.run_typed("step", mark_step)
+async def marked(ctx: restate.Context, request: dict) -> None:
+    for _ in range(request["size"]):
+        await ctx.run_typed("step", mark)
+
+
+@peers.handler()
+async def held(ctx: restate.Context, request: dict) -> None:
+    await ctx.run_typed("step", mark)
+    await ctx.run_typed("step", partial(MARKS.hold, request["run"]))
 
 
 app = restate.app([peers])
 
 
-def server() -> subprocess.Popen:
-    """Start the server; it outlives a killed service, as it does in Restate's normal use."""
+def run_server() -> None:
+    """Become the server; it outlives a killed service, as it does in Restate's normal use."""
     settings = {
         "RESTATE_BASE_DIR": str(FOLDER / "store"),
         "RESTATE_INGRESS__BIND_ADDRESS": f"127.0.0.1:{INGRESS}",
@@ -62,18 +68,8 @@ def server() -> subprocess.Popen:
         "RESTATE_LOG_FILTER": "error",
         "RESTATE_LISTEN_MODE": "tcp",
     }
-    log = (FOLDER / "server.log").open("wb")
-    return subprocess.Popen(
-        [os.environ["RESTATE_SERVER"], "--no-logo"], env=os.environ | settings, stdout=log, stderr=log
-    )
-
-
-def service() -> subprocess.Popen:
-    """Start the service as a process separate from the server.
-
-    Granian's worker process outlives it until the process group is killed, so it must not hold our standard output.
-    """
-    return subprocess.Popen([sys.executable, __file__, "service", str(FOLDER)], stdout=subprocess.DEVNULL)
+    server = os.environ["RESTATE_SERVER"]
+    os.execve(server, [server, "--no-logo"], os.environ | settings)
 
 
 def serve() -> None:
@@ -90,51 +86,38 @@ def serve() -> None:
     ).serve()
 
 
-async def until_up(asking: httpx.AsyncClient, method: str, url: str, body: dict | None = None) -> None:
-    async with asyncio.timeout(UP_S):
-        while True:
-            try:
-                answer = await asking.request(method, url, json=body)
-                if answer.is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.02)
-
-
-async def measure() -> None:
+async def send_requests() -> None:
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=120, limits=limits) as asking:
-        await until_up(asking, "GET", f"http://127.0.0.1:{ADMIN}/health")
-        await until_up(asking, "POST", f"http://127.0.0.1:{ADMIN}/deployments", {"uri": f"http://127.0.0.1:{SERVICE}"})
-        await until_up(asking, "GET", f"http://127.0.0.1:{INGRESS}/restate/health")
 
-        async def ask(handler):
-            answer = await asking.post(f"http://127.0.0.1:{INGRESS}/peers/{handler}", json={})
+        async def ask(method: str, port: int, path: str, body: dict | None = None) -> None:
+            answer = await asking.request(method, f"http://127.0.0.1:{port}/{path}", json=body)
             answer.raise_for_status()
 
-        if WORKLOAD in AT_ONCE:
-            say(await chains(AT_ONCE[WORKLOAD], lambda run: ask("chain")))
-        elif WORKLOAD == "fan_out":
-            say(await fan_outs(lambda run: ask("wide")))
-        else:
-            await ask("long")
+        deployment = {"uri": f"http://127.0.0.1:{SERVICE}"}
+        await until(partial(ask, "POST", ADMIN, "deployments", deployment), httpx.HTTPError, UP_S)
+        await until(partial(ask, "GET", INGRESS, "restate/health"), httpx.HTTPError, UP_S)
+
+        async def perform(kind: str, size: int, run: str) -> None:
+            await ask("POST", INGRESS, f"peers/{kind}", {"size": size, "run": run})
+
+        await measure(WORKLOAD, perform)
 
 
 def main() -> None:
+    if WORKLOAD == "server":
+        run_server()
     if WORKLOAD in ("service", "resume"):
         serve()
         return
-    started = [service()] if WORKLOAD == "long" else [server(), service()]
-    try:
-        uvloop.run(measure())
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    # Granian's worker process outlives it until the process group is killed, so it must not hold our standard output.
+    command = [sys.executable, __file__, "service", str(FOLDER)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as service:
+        try:
+            uvloop.run(send_requests())
+        finally:
+            service.kill()
 
 
 if __name__ == "__main__":
-    if WORKLOAD == "server":
-        sys.exit(server().wait())
     main()

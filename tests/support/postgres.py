@@ -35,8 +35,8 @@ class Postgres:
 
 
 @contextmanager
-def postgres() -> Generator[Postgres]:
-    """Serve for the length of the block; skip the test where PostgreSQL is not installed."""
+def postgres(**settings: str) -> Generator[Postgres]:
+    """Serve for the length of the block, with these settings; skip the test where PostgreSQL is not installed."""
     found = shutil.which("postgres")
     if found is None:
         pytest.skip("there is no PostgreSQL on this machine: `postgres` is not in PATH")
@@ -53,7 +53,7 @@ def postgres() -> Generator[Postgres]:
         data = folder / "data"
         made = [programs / "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", secret, "--no-sync"]
         subprocess.run(made, user=owner, cwd=folder, check=True, capture_output=True)
-        with _serving(programs, data, owner) as port:
+        with _serving(programs, data, owner, {**SETTINGS, **settings}) as port:
             yield Postgres(port, _has_vector(programs, port))
     finally:
         shutil.rmtree(folder)
@@ -68,9 +68,9 @@ def _owner() -> str | None:
 
 
 @contextmanager
-def _serving(programs: Path, data: Path, owner: str | None) -> Generator[int]:
+def _serving(programs: Path, data: Path, owner: str | None, settings: dict[str, str]) -> Generator[int]:
     [port] = free_ports(1)
-    settings = {**SETTINGS, "port": str(port), "unix_socket_directories": str(data)}
+    settings |= {"port": str(port), "unix_socket_directories": str(data)}
     given = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     server = subprocess.Popen(
         [programs / "postgres", "-D", data, *given],
