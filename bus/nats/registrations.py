@@ -1,5 +1,8 @@
 """Registrations: the definitions that are kept in the stream under their names and hashes."""
 
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
 import msgspec
 import structlog
 
@@ -11,17 +14,38 @@ from callboard.lib.json_errors import JSON_ERRORS
 
 logger = structlog.get_logger(__name__)
 
+KNOWN_MAX = 16
+"""Maximum number of registrations in memory for each log. One may have hundreds of kilobytes."""
+
+
+class _Known(NamedTuple):
+    """The registration that was last when it was read, and its sequence."""
+
+    sequence: int
+    kept: Registration
+
+
+_known: WeakKeyDictionary[JetStreamLog, dict[str, _Known]] = WeakKeyDictionary()
+
 
 async def read_registration(log: JetStreamLog, tenant: str, name: str) -> Registration | None:
     """Return the definition that was registered last under a name or hash, or None.
 
-    None also means that it was withdrawn, or that the last message on its subject is not a valid registration.
+    None also means that it was withdrawn, or that the last message on its subject is not a valid registration. The
+    stream keeps all registrations, so one that was read before is read again only if a later one exists.
 
     :raises NoAnswer: if no answer came
     """
-    stored = await log.last_message(log.subjects.definition(tenant, name))
-    kept = decode_registration(stored) if stored is not None else None
-    return kept if kept is not None and kept.source is not None else None
+    subject, known = log.subjects.definition(tenant, name), _known.setdefault(log, {})
+    found = known.get(subject)
+    if found is None or await log.next_sequence(subject, found.sequence + 1) is not None:
+        stored = await log.last_message(subject)
+        if stored is None:
+            return None
+        found = known[subject] = _Known(stored.sequence, decode_registration(stored))
+        while len(known) > KNOWN_MAX:
+            del known[next(iter(known))]
+    return found.kept if found.kept.source is not None else None
 
 
 async def store_registration(log: JetStreamLog, tenant: str, kept: Registration, after: int | None = None) -> None:

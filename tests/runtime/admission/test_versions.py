@@ -14,7 +14,7 @@ from callboard.bus.events import Traced
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.registrations import store_registration
+from callboard.bus.nats.registrations import read_registration, store_registration
 from callboard.bus.subjects import RunRef
 from callboard.projections.run.span_ids import SpanIds
 from callboard.runtime.admission import start_storage
@@ -240,3 +240,22 @@ async def test_an_admitted_run_is_executed_although_its_definition_is_withdrawn(
     assert (await caller.ask("result", {"run_id": "mine", "wait_s": PATIENCE_S}))["status"] == "completed"
     error = await caller.refused("start", {**start, "run_id": "other"})
     assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
+
+
+async def test_a_registration_is_read_again_only_if_there_is_a_later_one(connection: Connection) -> None:
+    """Each start by name looks it up, and code that is kept with a definition is long."""
+    log, long = connection.log, "x" * 100_000
+
+    async def read() -> tuple[str | None, int]:
+        before = log.nc.stats["in_bytes"]
+        found = await read_registration(log, TENANT, "long")
+        return found.source if found is not None else None, log.nc.stats["in_bytes"] - before
+
+    assert (await read())[0] is None
+    for source in (f"1{long}", f"2{long}", None):
+        await store_registration(log, TENANT, Registration(source=source, name="long"))
+        assert (await read())[0] == source
+        for _ in range(2):
+            known, size = await read()
+            assert known == source
+            assert size < len(long) / 10
