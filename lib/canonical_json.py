@@ -22,8 +22,4 @@ def canonical(value: Any) -> bytes:
 
 def digest(*parts: Any) -> str:
     """Return the sha256, in hex, of the canonical JSON of the parts, each terminated by a NUL byte."""
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(canonical(part))
-        state.update(b"\0")
-    return state.hexdigest()
+    return hashlib.sha256(b"".join([canonical(part) + b"\0" for part in parts])).hexdigest()

@@ -82,6 +82,8 @@ def _repaired_json(data: bytes | bytearray | str | memoryview | msgspec.Raw) -> 
 
     None if it contains none of these, or if its bytes are not text.
     """
+    if isinstance(data, str) and data.isascii() and "\\u" not in data:
+        return None
     try:
         text = data if isinstance(data, str) else bytes(data).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

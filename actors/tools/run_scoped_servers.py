@@ -20,12 +20,12 @@ from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.held import Held, open_source, server_of
 from callboard.actors.tools.limits import Turns
 from callboard.actors.tools.tool import (
-    ChangingTransport,
     SessionForgotten,
     ToolCallContext,
     ToolEnvironment,
     ToolFailed,
     ToolTransport,
+    refresh,
 )
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
 from callboard.lib.canonical_json import canonical
@@ -171,9 +171,7 @@ class _Lent:
         return self._transport().warnings
 
     async def refresh(self) -> None:
-        transport = self._transport()
-        if isinstance(transport, ChangingTransport):
-            await transport.refresh()
+        await refresh(self._transport())
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         if context.timeout_s is None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
@@ -139,13 +139,15 @@ class ToolTransport(Protocol):
         ...
 
 
-@runtime_checkable
-class ChangingTransport(ToolTransport, Protocol):
-    """A source whose tools may change while it is open."""
+async def refresh(transport: ToolTransport) -> None:
+    """List a source's tools again if its server says that they have changed; ``specs`` is then another list.
 
-    async def refresh(self) -> None:
-        """List the tools again if the server says that they have changed; ``specs`` is then another list."""
-        ...
+    A source whose tools may change while it is open has a method of this name.
+    """
+    # Not a protocol that is checked at runtime: that takes a hundred calls, for each call of a tool.
+    renew: Callable[[], Awaitable[None]] | None = getattr(transport, "refresh", None)
+    if renew is not None:
+        await renew()
 
 
 Opens = Callable[[Any, ToolEnvironment], AbstractAsyncContextManager[ToolTransport]]

@@ -19,12 +19,12 @@ from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.tool import (
     ADAPTED,
     LEFT_OUT,
-    ChangingTransport,
     Opens,
     ToolCallContext,
     ToolEnvironment,
     ToolFailed,
     ToolTransport,
+    refresh,
     top_combinators,
 )
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
@@ -101,8 +101,8 @@ class NodeToolbox:
         If the tools cannot be offered together any longer, they stay as they were.
         """
         for one in self._held:
-            if isinstance(one.transport, ChangingTransport):
-                await one.transport.refresh()
+            if one.transport is not None:
+                await refresh(one.transport)
         listed = self._listings()
         if all(one is other for one, other in zip(listed, self._listed, strict=True)):
             return

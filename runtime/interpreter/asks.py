@@ -64,6 +64,8 @@ class Asks:
         self._forked = parting.forked if parting is not None else None
         self._seed = seed.encode()
         self._ordinals: dict[str, int] = {}
+        self._exact_names: dict[str, str] = {}
+        """The exact names of models, by the names in the definition."""
 
     async def effect(
         self,
@@ -129,7 +131,11 @@ class Asks:
         elif self._forked is not None and self._forked.default_model:
             default, stand_in = self._forked.default_model, self._forked.stand_in
         model = named or default
-        return environment.models.get(model.strip()) or exact_name(model, environment.prefixes), stand_in
+        exact = self._exact_names.get(model)
+        if exact is None:
+            exact = environment.models.get(model.strip()) or exact_name(model, environment.prefixes)
+            self._exact_names[model] = exact
+        return exact, stand_in
 
     def _as_recorded(self, key: str, intent: Payload) -> Payload:
         """Return an intent as a replay compares it. The start of a child whose definition is code names the sources
