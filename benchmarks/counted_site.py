@@ -20,7 +20,7 @@ from anyio import to_thread
 from nats.aio.msg import Msg
 
 from benchmarks.counted_worker import NAME as WORKER
-from benchmarks.counted_worker import ROOT, Function, Orders, Snapshot
+from benchmarks.counted_worker import PARTITIONS, ROOT, Function, Orders, Snapshot
 from benchmarks.footprint import CALLBOARD
 from benchmarks.staffed import fresh_deployment
 from callboard.bus import events as ev
@@ -139,7 +139,7 @@ class Site:
 @asynccontextmanager
 async def open_site(code: Path | None = None, *, counts_calls: bool = True) -> AsyncGenerator[Site]:
     """Start a server, a worker that hosts ``code``, and a process that serves HTTP, in a temporary folder."""
-    async with fresh_deployment("always") as connection:
+    async with fresh_deployment("always", partitions=PARTITIONS) as connection:
         assert connection.server is not None
         folder = connection.config.data_dir
         orders = Orders(connection.server.url, str(folder), None if code is None else str(code), counts_calls)
@@ -158,7 +158,7 @@ async def open_site(code: Path | None = None, *, counts_calls: bool = True) -> A
 
 @contextmanager
 def _started(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    env = {**os.environ, "CALLBOARD_LOG_LEVEL": "warning"}
+    env = {**os.environ, "CALLBOARD_LOG_LEVEL": "warning", "CALLBOARD_PARTITIONS": str(PARTITIONS)}
     with subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield process
@@ -182,7 +182,9 @@ def _traced(pid: int) -> Generator[subprocess.Popen[bytes] | None]:
 
 def _url_of(observer: subprocess.Popen[bytes]) -> str:
     assert observer.stdout is not None
-    return json.loads(observer.stdout.readline())["url"]
+    said = json.loads(observer.stdout.readline())
+    assert "url" in said, said
+    return said["url"]
 
 
 async def _get(url: str) -> Any:

@@ -24,7 +24,7 @@ ROUNDS = 5
 """How often the difference is taken; each count is the median."""
 
 REST_S = 2.0
-"""How long a worker is counted that performs no run. It has heartbeats, which are no part of a step."""
+"""How long a worker is counted that performs no run. Its heartbeats do not belong to a step."""
 
 OWN = "benchmarks/counted_worker.py"
 CALLERS = 3
@@ -103,7 +103,7 @@ WORKLOADS = {
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a step costs. ``calls`` are those of functions by caller and callee, ``figures`` all other counts."""
+    """The counts of a step. ``calls`` are those of functions by caller and callee, ``figures`` all others by name."""
 
     calls: Mapping[Call, float]
     figures: Mapping[str, float]
@@ -168,7 +168,8 @@ async def measure(site: Site, workload: Workload, resting: Totals) -> Counts:
 
 
 def _is_ours(call: Call) -> bool:
-    return any(one is not None and one.file == OWN for one in call)
+    caller, function = call
+    return OWN in (function.file, caller.file if caller is not None and function.package == C else "")
 
 
 def _figures_of(calls: Mapping[Call, float]) -> dict[str, float]:
@@ -191,11 +192,10 @@ def middle(rounds: Collection[Counts]) -> Counts:
     return Counts(calls, {name: median(one.figures.get(name, 0.0) for one in rounds) for name in names})
 
 
-async def count_steps(site: Site, workload: Workload) -> Counts:
-    """Return the counts of a step, after a first run, which imports and caches what it needs."""
-    await site.perform(workload.starts(workload.small))
-    resting = await rest(site, REST_S)
-    return middle([await measure(site, workload, resting) for _ in range(ROUNDS)])
+async def count_steps(site: Site, workload: Workload, resting: Totals, rounds: int = ROUNDS) -> Counts:
+    """Return the median counts of a step. The first runs of both definitions do not count: they fill caches."""
+    await site.perform([*workload.starts(workload.large), *workload.starts(workload.small)])
+    return middle([await measure(site, workload, resting) for _ in range(rounds)])
 
 
 async def count_system_calls(site: Site, workload: Workload) -> dict[str, float]:
@@ -213,9 +213,9 @@ async def report(only: Collection[str], top: int) -> None:
         workload = WORKLOADS[name]
         print(f"{name}: {workload.step}")
         async with open_site(workload.code) as site:
-            counts = await count_steps(site, workload)
+            counts = await count_steps(site, workload, await rest(site, REST_S))
         async with open_site(workload.code, counts_calls=False) as site:
-            timed = (await count_steps(site, workload)).figures
+            timed = (await count_steps(site, workload, await rest(site, REST_S))).figures
             traced = await count_system_calls(site, workload)
         columns[name] = {
             "": {name: count for name, count in counts.figures.items() if not name.startswith(PROCESSOR)},
