@@ -27,6 +27,7 @@ from callboard.features.evaluation.case_answers import answer_case
 from callboard.features.evaluation.datasets import Dataset, DatasetCase, Datasets
 from callboard.features.evaluation.parting import as_candidate, find_parting
 from callboard.features.evaluation.verdicts import verdict_of
+from callboard.languages.hosting import BLOCKING
 from callboard.languages.registry import authoring
 from callboard.lib.json_types import JSON
 from callboard.projections.comparison.behaviour import behaviour_of, compare_behaviour
@@ -137,6 +138,10 @@ class CaseEffects:
         if events[-1].type != ev.RunEnd.type:
             message = f"run {case.run} has not ended"
             return {**about, "verdict": "skipped", "error": {"code": "case.open", "message": message}}
+        end = ev.payload_of(events[-1])
+        if isinstance(end, ev.RunEnd) and end.error is not None and end.error.code == BLOCKING:
+            message = f"the code of run {case.run} has blocked its worker, and would again"
+            return {**about, "verdict": "skipped", "error": {"code": BLOCKING, "message": message}}
         started = next((event for event in events if event.type == ev.RunStart.type), None)
         if started is None:
             message = f"run {case.run} ended before it began"
