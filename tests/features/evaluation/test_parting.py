@@ -17,6 +17,8 @@ from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import Admitted, build_stage, read_admission, replay
 from callboard.runtime.run.replay_observer import Observer
 from callboard.testing import Scenario
+from tests.maintenance.record_golden import golden_lines, golden_names
+from tests.support.worker_processes import TENANT
 
 CHAIN = """\
 id: chain
@@ -135,3 +137,37 @@ def test_a_record_without_turns_is_the_same_for_a_fresh_candidate() -> None:
     with Scenario() as scenario:
         events = scenario.start(source=flow).events
     assert parting(events, flow, fresh=True) is None
+
+
+def golden(name: str) -> list[Event]:
+    return [ev.decode_event(line) for line in golden_lines(name)]
+
+
+def place_in(events: Sequence[Event]) -> CaseParting | None:
+    ref = RunRef(TENANT, events[0].run)
+    return find_parting(ref, events, read_admission(events[0], language), {}, fresh=False)
+
+
+@pytest.mark.parametrize("name", golden_names())
+def test_recorded_runs_of_all_languages_do_not_part_from_themselves(name: str) -> None:
+    assert place_in(golden(name)) is None
+
+
+DELIVERED = ("human.answered", "cancel.requested", "run.paused", "run.start")
+
+
+@pytest.mark.parametrize("name", golden_names())
+def test_a_run_parts_before_any_intent_that_was_recorded_otherwise(name: str) -> None:
+    events = golden(name)
+    intents = [event for event in events if event.type in ("model.call", "tool.call", "effect.call")]
+    for other in intents[:: max(1, len(intents) // 4)]:
+        members: dict[str, Any] = {**msgspec.json.decode(other.payload), "node": "other", "digest": "other"}
+        changed = msgspec.structs.replace(other, payload=Raw(msgspec.json.encode(members)))
+        found = place_in([changed if event is other else event for event in events])
+        assert found is not None
+        before = [one.n for one in events if one.n < other.n and (one.type in DELIVERED or is_outcome(one))]
+        assert found.at == before[-1]
+
+
+def is_outcome(event: Event) -> bool:
+    return event.type in ev.TYPES and ev.TYPES[event.type].kind == "outcome"
