@@ -19,13 +19,14 @@ from callboard.service.operations.requests import AddSchedule
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.http.access_names import AccessNames
 from callboard.surfaces.http.catalogue import Catalogue, DescribeText
+from callboard.surfaces.http.evaluations import AddCases, Evaluate, Evaluations
 from callboard.surfaces.http.markdown import Markdown, MarkdownText
 from callboard.surfaces.http.readings import Readings
 
 Kind = Literal["string", "integer", "number", "list"]
 """The type of a query parameter; a list has items separated by commas."""
 
-_PROVIDERS = (Operations, Readings, Catalogue, Markdown, AccessNames)
+_PROVIDERS = (Operations, Readings, Catalogue, Evaluations, Markdown, AccessNames)
 
 
 def offered_operations(
@@ -36,6 +37,7 @@ def offered_operations(
         Operations(connection.log, Definitions(), listings, verdict_wait_s),
         Readings(connection),
         Catalogue(connection),
+        Evaluations(connection),
         Markdown(),
         AccessNames(connection),
     )
@@ -130,12 +132,15 @@ class HttpRoute(Struct, frozen=True):
 
 _RUN = "/runs/{run_id}"
 _NAME = "/definitions/{name}"
+_DATASET = "/datasets/{name}"
 
 _SIGNED: Mapping[str, tuple[str, ...]] = {
     "start": ("by",),
     "fork": ("start", "by"),
     "tell": ("body", "by"),
     "definition": ("by",),
+    "add_cases": ("by",),
+    "evaluate": ("by",),
     "rollback": ("by",),
     "schedule": ("start", "by"),
 }
@@ -186,6 +191,12 @@ ROUTES: tuple[HttpRoute, ...] = (
     HttpRoute("GET", f"{_NAME}/about", "describe"),
     HttpRoute("GET", f"{_NAME}/versions", "versions"),
     HttpRoute("POST", f"{_NAME}/rollback", "rollback"),
+    HttpRoute("GET", "/datasets", "datasets"),
+    HttpRoute("GET", _DATASET, "dataset"),
+    HttpRoute("POST", _DATASET, "add_cases", AddCases),
+    HttpRoute("DELETE", _DATASET, "remove_dataset"),
+    HttpRoute("POST", f"{_DATASET}/experiments", "evaluate", Evaluate, status=202),
+    HttpRoute("GET", "/experiments/{run_id}", "experiment"),
     HttpRoute("GET", "/schedules", "schedules"),
     HttpRoute("POST", "/schedules", "schedule", AddSchedule),
     HttpRoute("POST", "/schedules/{name}/pause", "change_schedule", more={"change": "pause"}),
