@@ -80,9 +80,9 @@ class Shop:
         file = self.workdir.folder / "called.txt"
         return file.read_text().splitlines() if file.exists() else []
 
-    def eval(self, *args: str) -> dict[str, Any]:
+    def eval(self, *args: str, dataset: str = "support") -> dict[str, Any]:
         """The report of an experiment, whatever its exit code."""
-        done = self.workdir.run("eval", "support", *args, "--json")
+        done = self.workdir.run("eval", dataset, *args, "--json")
         assert done.stdout, done.output
         return json.loads(done.stdout)
 

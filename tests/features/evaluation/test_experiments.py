@@ -1,14 +1,33 @@
 """Experiments on a real server: what is replayed, performed again, taken from the record, refused and compared."""
 
 import json
+from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.features.evaluation.conftest import SHOP, Shop
-from tests.support.workdir import Workdir
+from tests.support.workdir import Workdir, forgotten_modules
 
 RECORDED_CALLS = ["lookup 7", "pay 49.99"]
+
+
+@pytest.fixture(scope="module")
+def recorded_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    folder = tmp_path_factory.mktemp("shop")
+    with forgotten_modules(folder):
+        made = Shop(Workdir(folder))
+        made.record()
+        made.workdir.run("dataset", "add", "support", "--run", "shop-1")
+        yield made
+
+
+@pytest.fixture
+def shop(recorded_shop: Shop) -> Shop:
+    """The shop that the tests of this module share; no test adds to its dataset."""
+    recorded_shop.workdir.write("called.txt", "".join(f"{call}\n" for call in RECORDED_CALLS))
+    return recorded_shop
+
 
 PLAYBOOK = "# Hi\n\n## INPUTS\n\n- `who` (string: you)\n\n## STEP 1: Greet\n\nGreet {{who}}.\n\n@output(greeting)\n"
 
@@ -181,11 +200,12 @@ def test_wrong_requests_are_refused(shop: Shop, words: tuple[str, ...], code: st
 def test_scorers_judge_the_record_and_the_candidate(shop: Shop) -> None:
     shop.workdir.write("cases.jsonl", json.dumps({"run": "shop-1", "expected": {"summary": "Sorry, no."}}) + "\n")
     shop.workdir.write("scorers_of_the_test.py", SCORERS)
-    assert shop.workdir.run("dataset", "add", "support", "cases.jsonl").exit_code == 0
+    assert shop.workdir.run("dataset", "add", "scored", "cases.jsonl").exit_code == 0
     schema = shop.workdir.write("schema.json", {"type": "object", "required": ["summary"]})
     words = ("--score", "exact", "--score", "contains", "--score", f"schema={schema}")
     more = ("--score", "cel=output.summary == expected.summary", "--score", "scorers_of_the_test.py")
-    report = shop.eval("--script", shop.script(said="Sorry, no."), *words, *more, "--fail-under", "exact=0.9")
+    other = shop.script(said="Sorry, no.")
+    report = shop.eval("--script", other, *words, *more, "--fail-under", "exact=0.9", dataset="scored")
     scores = report["candidates"]["candidate"]["scores"]
     means = {name: (one["before"]["mean"], one["after"]["mean"]) for name, one in scores.items() if one["after"]}
     assert means == {"exact": (0, 1), "contains": (0, 1), "schema": (1, 1), "cel": (0, 1), "short": (0, 1)}
