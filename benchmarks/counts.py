@@ -31,7 +31,7 @@ CALLERS = 3
 """How many callers of a function are listed."""
 
 LEAST = 0.05
-"""Rows of packages and system calls that are fewer in every workload are left out."""
+"""Callers, packages and system calls that are fewer are left out."""
 
 SYSTEM_CALLS = "system calls of the worker"
 
@@ -236,7 +236,7 @@ def place_of(function: Function) -> str:
 
 def _print_functions(counts: Counts, top: int) -> None:
     for function, count in _most(counts.by_function())[:top]:
-        callers = counts.callers_of(function)[:CALLERS]
+        callers = [one for one in counts.callers_of(function)[:CALLERS] if one[1] >= LEAST]
         print(f"{count:>9.2f}  {place_of(function)} < {', '.join(f'{place_of(one)} {n:.1f}' for one, n in callers)}")
 
 
