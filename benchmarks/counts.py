@@ -91,7 +91,7 @@ def _tools(nodes: int) -> list[dict[str, Any]]:
     return [start]
 
 
-CODE = Path(__file__).with_name("peers") / "callboard_code.py"
+CODE = Path(__file__).with_name("counted_code.py")
 
 WORKLOADS = {
     "chain": Workload("a node of the language workflow, with one turn of a scripted model", 50, 250, _chain),
