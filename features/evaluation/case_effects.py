@@ -33,6 +33,7 @@ from callboard.lib.json_types import JSON
 from callboard.projections.comparison.behaviour import behaviour_of, compare_behaviour
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.start_decision import AdmissibleRun, StartRefused
+from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.admission.starts import Starts
 from callboard.runtime.client.client import Client
 from callboard.runtime.interpreter.replay import Admitted
@@ -183,7 +184,7 @@ class CaseEffects:
         named = RunRef(origin.tenant, "rehearsal")
         try:
             return await self._starts.rehearse(named, document)
-        except StartRefused as refused:
+        except (StartRefused, CodeElsewhere) as refused:
             reasons = "; ".join(f"{one.code}: {one.message}" for one in refused.problems[:3])
             raise CallboardError(
                 "case.refused", f"the start of the case is refused: {reasons}", origin.run

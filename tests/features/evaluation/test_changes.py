@@ -176,6 +176,12 @@ def test_the_prompt_of_a_node_is_replaced_in_the_definition_of_each_case(
     assert (row["verdict"], row["answered"].get("live")) == (verdict, live)
 
 
+def test_a_case_whose_code_is_not_there_fails_with_the_reason(recorded: Workdir) -> None:
+    [row] = json.loads(recorded.call("eval", "code", "--json").stdout)["rows"]
+    assert (row["verdict"], row["error"]["code"]) == ("failed", "case.refused")
+    assert "code.unknown" in row["error"]["message"]
+
+
 @pytest.mark.parametrize(("run", "node"), [("shop", "none"), ("flow", "bill"), ("graph", "t"), ("code", "pay")])
 def test_a_node_whose_prompt_cannot_be_replaced_fails_the_case(recorded: Workdir, run: str, node: str) -> None:
     prompt = recorded.write("prompt.txt", "Do it kindly.")
