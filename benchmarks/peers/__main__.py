@@ -31,7 +31,8 @@ PEERS = HERE.parents[1] / ".venv-peers"
 PEERS_PYTHON = PEERS / "bin" / "python"
 RESTATE_SERVER = "node_modules/@restatedev/restate-server-*/bin/restate-server"
 UP = (str(Path(sys.executable).with_name("callboard")), "up", "--json", "--code", str(HERE / "callboard_code.py"))
-PATIENCE_S = 90.0
+PATIENCE_S = 60.0
+WORKLOADS = ("rates", "open", "long", "tokens", "many")
 LOOK_S = 0.002
 HEARD_S = 0.1
 BEGUN_S = 1.0
@@ -84,7 +85,6 @@ def systems() -> list[System]:
     up = (*UP, "--import-from", str(HERE), "--data-dir")
     # A worker performs 256 effects at a time by default, and all runs of `many` have one that does not end.
     settings = {"CALLBOARD_LOG_LEVEL": "error", "CALLBOARD_EFFECTS_ACTIVE_MAX": str(MANY)}
-    all_of_them = ("rates", "open", "long", "many", "tokens")
     declared = f"{synced}; the steps are nodes and calls of declarative languages"
     found = [
         System(
@@ -94,7 +94,7 @@ def systems() -> list[System]:
             sys.executable,
             performs=up,
             environment=settings,
-            workloads=all_of_them,
+            workloads=WORKLOADS,
         ),
         System(
             "declared",
@@ -110,7 +110,7 @@ def systems() -> list[System]:
         return found
     wal = "SQLite with a write-ahead log, each step committed and synced"
     found += [
-        System("LangGraph", "langgraph_runs.py", wal, workloads=all_of_them),
+        System("LangGraph", "langgraph_runs.py", wal, workloads=WORKLOADS),
         System("DBOS", "dbos_runs.py", wal),
         System("Temporal", "temporal_runs.py", f"its development server, {wal}", server=True),
     ]
@@ -123,7 +123,14 @@ def systems() -> list[System]:
         stored = "a step's result in a file, not synced; runs in PostgreSQL"
         found += [
             System("DBOS-Postgres", "dbos_runs.py", "PostgreSQL, each step committed and synced", postgres=True),
-            System("Prefect", "prefect_runs.py", stored, server=True, postgres=True),
+            System(
+                "Prefect",
+                "prefect_runs.py",
+                stored,
+                server=True,
+                postgres=True,
+                workloads=("rates", "open", "long"),
+            ),
         ]
     return found
 
@@ -271,6 +278,20 @@ def cell(figure: list[float | str] | None, ours: list[float | str] | None) -> st
     return ", ".join(said)
 
 
+def report(measured: list[System], figures: Mapping[str, Figures]) -> None:
+    names = [system.name for system in measured]
+    print("| | " + " | ".join(names) + " |\n|" + " --- |" * (len(names) + 1))
+    ours = figures[names[0]]
+    for row, title in ROWS.items():
+        compared = None if row.startswith("open") else ours.get(row)
+        cells = [cell(figures[name].get(row), compared if name != names[0] else None) for name in names]
+        print(f"| {title} | " + " | ".join(cells) + " |")
+    print()
+    for system in measured:
+        print(f"- {system.name}: {system.durability}")
+    print()
+
+
 def main(names: list[str]) -> None:
     measured = [system for system in systems() if not names or system.name.lower() in names]
     figures: dict[str, Figures] = {system.name: {} for system in measured}
@@ -278,28 +299,20 @@ def main(names: list[str]) -> None:
         assert process.stdout is not None
         provider = process.stdout.readline().strip()
         report_conditions(provider)
-        # Each workload is performed by all systems, before the machine's mood changes.
-        for workload in ("rates", "open", "long", "many", "tokens"):
-            for system in measured:
-                if workload not in system.workloads:
-                    continue
-                began = time.perf_counter()
-                try:
-                    measure(system, workload, provider, figures[system.name])
-                except (TimeoutError, subprocess.CalledProcessError) as error:
-                    print(f"{system.name}: {workload} has failed: {error!r}", file=sys.stderr)
-                print(f"{system.name}: {workload}, {time.perf_counter() - began:.0f} s", file=sys.stderr)
-        names = [system.name for system in measured]
-        print("| | " + " | ".join(names) + " |\n|" + " --- |" * (len(names) + 1))
-        ours = figures[names[0]]
-        for row, title in ROWS.items():
-            compared = None if row.startswith("open") else ours.get(row)
-            cells = [cell(figures[name].get(row), compared if name != names[0] else None) for name in names]
-            print(f"| {title} | " + " | ".join(cells) + " |")
-        print()
-        for system in measured:
-            print(f"- {system.name}: {system.durability}")
-        print()
+        try:
+            # Each workload is performed by all systems, before the machine's mood changes.
+            for workload in WORKLOADS:
+                for system in measured:
+                    if workload not in system.workloads:
+                        continue
+                    began = time.perf_counter()
+                    try:
+                        measure(system, workload, provider, figures[system.name])
+                    except (TimeoutError, subprocess.CalledProcessError) as error:
+                        print(f"{system.name}: {workload} has failed: {error!r}", file=sys.stderr)
+                    print(f"{system.name}: {workload}, {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        finally:
+            report(measured, figures)
         report_conditions(provider)
 
 

@@ -178,6 +178,7 @@ async def open_loop(rate: int, perform: Perform) -> list[float | str]:
     for task in tasks:
         if task.done():
             task.result()
+        task.cancel()
     figures = [1e3 * percentile(list(times.values()), share) for share in (0.5, 0.99)]
     behind = max(number / rate + took for number, took in times.items()) > MEASURED_S + BEHIND_S
     return [*figures, "behind"] if behind else [*figures]
