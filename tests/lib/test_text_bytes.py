@@ -165,6 +165,7 @@ OWN_FILES = {
     "languages/graph/node_specs.py": "files of the package",
     "languages/skills/shipped.py": "files of the package",
     "lib/control_group.py": "files of the kernel",
+    "lib/processes.py": "files of the kernel",
     "runtime/hosting/code_loader.py": "Python reads code by its own rules",
     "runtime/hosting/kept_code.py": "likewise",
     "service/files/templates.py": "files of the package",

@@ -36,7 +36,7 @@ from typing import Any
 from callboard.actors.tools import python as python_tools
 from callboard.bus.prices import list_prices
 from callboard.languages import registry
-from callboard.languages.kit import kits
+from callboard.languages.kit import every_kit, kits
 from callboard.lib.installed import entry_points, version
 from callboard.runtime.worker import providers
 from callboard.surfaces import cli
@@ -326,6 +326,7 @@ def _be(wanted: dict[str, Any]) -> None:
     theirs = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     # Languages may be installed there.
     kits.cache_clear()
+    every_kit.cache_clear()
     if program[0] == "-m":
         # Here every module has been imported already.
         warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)

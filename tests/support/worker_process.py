@@ -30,6 +30,7 @@ from callboard.actors.tools import python as python_tools
 from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.log.port import Beside, Entry
+from callboard.bus.nats.client import Posted
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import RunRef
@@ -159,14 +160,18 @@ def _watch_appends(executioner: _Executioner) -> None:
 
 def _watch_requests(executioner: _Executioner) -> None:
     """Routed commands, and the commits of batches, are requests to the server."""
-    request = Requests.request
+    request, post = Requests.request, Requests.post
+
+    def is_due(subject: str, data: bytes, *, is_batch: bool) -> bool:
+        run = _run_of(subject, data)
+        if is_batch and executioner.counts("batch", run):
+            return True
+        return subject.split(".")[1] == "cmd" and executioner.counts("route", run)
 
     async def watched(
         self: Requests, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
     ) -> bytes:
-        run = _run_of(subject, data)
-        due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", run)
-        due = due or (subject.split(".")[1] == "cmd" and executioner.counts("route", run))
+        due = is_due(subject, data, is_batch="Nats-Batch-Commit" in (headers or {}))
         if due:
             await self.nc.flush()
             executioner.strike("before")
@@ -175,7 +180,22 @@ def _watch_requests(executioner: _Executioner) -> None:
             executioner.strike("after")
         return answer
 
-    Requests.request = watched
+    def watched_post(self: Requests, messages: Sequence[Posted], take: Callable[[Callable[[], bytes]], None]) -> None:
+        last = messages[-1]
+        due = is_due(last.subject, last.data, is_batch=len(messages) > 1)
+        if due:
+            if others := messages[:-1]:
+                # Without the last message, a batch is not stored.
+                self.nc.write(others, "")
+            executioner.strike("before")
+
+        def take_and_strike(read: Callable[[], bytes]) -> None:
+            executioner.strike("after")
+            take(read)
+
+        post(self, messages, take_and_strike if due else take)
+
+    Requests.request, Requests.post = watched, watched_post
 
 
 def _run_of(subject: str, data: bytes) -> str:

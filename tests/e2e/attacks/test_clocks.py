@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.errors import ClockSkewed
-from callboard.bus.nats import server_clock
+from callboard.bus.nats import jetstream, server_clock
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
 from callboard.bus.subjects import Subjects
@@ -27,7 +27,16 @@ NAP = json.dumps(flow({"nap": {"action": "Sleep", "for": "PT1S", "next": "done"}
 @pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
 def shift(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dt.timedelta:
     """A clock that is an hour off."""
-    monkeypatch.setattr(server_clock, "local_now", lambda: dt.datetime.now(dt.UTC) + request.param)
+
+    def now() -> dt.datetime:
+        return dt.datetime.now(dt.UTC) + request.param
+
+    class ShiftedClock(server_clock.ServerClock):
+        def now(self) -> dt.datetime:
+            return now() - self._offset
+
+    monkeypatch.setattr(server_clock, "local_now", now)
+    monkeypatch.setattr(jetstream, "ServerClock", ShiftedClock)
     return request.param
 
 

@@ -17,6 +17,7 @@ def model_of(named: str | None, **environment: Any) -> str:
         info=SimpleNamespace(environment=Environment(default_model="one:m", models=MODELS, **environment)),
         _shared_intent=lambda _key: None,
         _forked=None,
+        _exact_names={},
     )
     return Asks.model_of(asks, "a#1.1!turn.1", named)[0]
 

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("own_servers")
 CALLS = "function calls"
 
 BUDGETS = {
-    CALLS: {"chain": 965, "tool": 4_150, "fan-out": 600, "python": 1_170, "run": 5_000},
-    "loop iterations": {"chain": 2.5, "tool": 18, "fan-out": 0.2, "python": 10, "run": 18.5},
+    CALLS: {"chain": 940, "tool": 4_000, "fan-out": 595, "python": 1_170, "run": 5_050},
+    "loop iterations": {"chain": 2.2, "tool": 17.5, "fan-out": 0.1, "python": 10, "run": 20.5},
     "tasks created": {"chain": 0, "tool": 4, "fan-out": 0, "python": 2, "run": 4},
     "cancel scopes entered": {"chain": 0, "tool": 7, "fan-out": 0, "python": 1, "run": 10},
     "anyio events created": {"chain": 0, "tool": 10, "fan-out": 0, "python": 0, "run": 12},
