@@ -122,11 +122,8 @@ class Supervisor:
         """Cancel every actor."""
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
-            self._stop_children()
-
-    def _stop_children(self) -> None:
-        for child in self._children.values():
-            child.stop()
+            for child in self._children.values():
+                child.stop()
 
     async def _attend(self) -> None:
         """Last as long as the block and its actors, so that the task group waits for them; stop them with the group."""
@@ -134,12 +131,13 @@ class Supervisor:
             while (self._children or not self._is_closing) and not self._errors:
                 await self._next_change()
         finally:
-            self._stop_children()
+            # Also the group, so that an actor that is spawned from now on is stopped.
+            self.stop_all()
             with anyio.CancelScope(shield=True):
                 while self._children:
                     await self._next_change()
-        if self._errors:
-            raise BaseExceptionGroup("actors failed", self._errors)
+            if self._errors:
+                raise BaseExceptionGroup("actors failed", self._errors)
 
     async def _next_change(self) -> None:
         """Wait until the last actor has ended, or one has failed, or the block is left."""

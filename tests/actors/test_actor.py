@@ -188,3 +188,47 @@ async def test_a_supervisor_must_be_entered_first() -> None:
     supervisor.stop_all()
     with pytest.raises(RuntimeError, match="entered"):
         supervisor.spawn("one", body)
+
+
+async def test_an_actor_that_is_spawned_while_a_failure_stops_the_others_is_stopped_too() -> None:
+    late: list[Child] = []
+
+    async def failing() -> None:
+        raise LookupError("broken")
+
+    async def own() -> None:
+        async with Supervisor(no_failure) as supervisor:
+
+            async def spawning() -> None:
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    late.append(supervisor.spawn("late", anyio.sleep_forever))
+
+            supervisor.spawn("spawning", spawning)
+            await anyio.sleep(1)
+            supervisor.spawn("failing", failing)
+            await anyio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as caught, anyio.fail_after(60):
+        await own()
+    assert caught.group_contains(AssertionError, match="failing failed")
+    assert late[0].has_ended
+
+
+async def test_a_failure_during_the_stop_that_cannot_be_escalated_is_raised() -> None:
+    async def body() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise LookupError("broken")
+
+    async def own() -> None:
+        async with Supervisor(no_failure) as supervisor:
+            supervisor.spawn("one", body)
+            await anyio.sleep(1)
+            supervisor.stop_all()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await own()
+    assert caught.group_contains(AssertionError, match="one failed")
