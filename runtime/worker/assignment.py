@@ -99,6 +99,12 @@ class Assignment:
         """Whether this worker reads the commands of a run."""
         return partition_of(ref, self._log.partitions) in self._reading
 
+    def reader(self, ref: RunRef) -> str:
+        """Return the other worker that reads the commands of a run; empty if this one does, or is about to."""
+        sharing = self._membership.sharing(self._membership.live())
+        found = owner(partition_of(ref, self._log.partitions), sharing)
+        return "" if found == self._worker or self.reads(ref) else found
+
     def _load_with_partitions(self) -> Load | None:
         load = self._load()
         return msgspec.structs.replace(load, partitions=self.partitions) if load is not None else None
@@ -113,13 +119,17 @@ class Assignment:
         """The workers that take no further runs but still perform those that they have."""
         return self._membership.leaving()
 
-    async def know(self, worker: str, process: str) -> None:
-        """Wait until it is known whether another worker, which may be about to reconnect, performs runs.
+    async def know(self, worker: str, process: str) -> bool:
+        """Wait until it is known whether another worker, which may be about to reconnect, performs runs; return whether
+        that took time, in which the run may have been claimed.
 
         ``process`` is its process, if known. If that has ended, there is nothing to wait for.
         """
-        if worker not in self.others() and not self._membership.settled.is_set() and not has_ended(process):
-            await self._membership.settled.wait()
+        known = self._membership.settled.is_set() or worker == self._worker or worker in self.others()
+        if known or has_ended(process):
+            return False
+        await self._membership.settled.wait()
+        return True
 
     def guests(self) -> set[str]:
         """The other workers that keep the runs that they have taken."""

@@ -381,8 +381,14 @@ class Worker:
             self.refuse(ref, verb, code, QUARANTINED, last.event.definition)
             delivery.ack()
             return
-        if worker := self._find_worker(last, claim, delivery):
-            await self._assignment.know(worker, _read_claim(claim)[1])
+        worker = self._find_worker(last, claim, delivery)
+        if worker and await self._assignment.know(worker, _read_claim(claim)[1]):
+            # Another worker, which has waited too, may have claimed the run, or read its commands now.
+            if reader := self._assignment.reader(ref):
+                self._forward(reader, delivery, verb)
+            else:
+                await self._pass_on(ref, delivery, verb)
+            return
         if worker in self._assignment.others():
             self._forward(worker, delivery, verb)
             return

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.run.activation import ActivationEnd
 from callboard.runtime.run.log import read_run
 from callboard.runtime.worker import assignment
+from callboard.runtime.worker.worker import Worker
 from callboard.service.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log
 from tests.support.run_harness import RunHarness
@@ -141,6 +143,57 @@ async def test_a_run_of_a_killed_worker_is_claimed_before_other_workers_have_had
         async with fleet.connection() as connection, open_worker(connection) as worker:
             recorded = await until(client, "held", lambda event: event.epoch == 2, "a second claim")
         assert claimers(recorded) == ["a", worker.name]
+
+
+@pytest.mark.parametrize("order", ["forwards, then claims", "claims, then forwards"])
+async def test_of_two_workers_that_wait_for_a_lost_one_only_the_reader_claims_its_run(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before they wait, both read in the log that the lost worker has the run."""
+    monkeypatch.setattr(assignment, "settle_times", lambda **_held: (NEVER_S, NEVER_S))
+    monkeypatch.setattr(assignment, "has_ended", lambda _process: False)
+    reader = next(name for name in map(str, range(99)) if owner(0, ["early", name]) == name)
+    waits = {"early": anyio.Event(), reader: anyio.Event()}
+    forwards = anyio.Event()
+
+    async def know(self: assignment.Assignment, worker: str, process: str) -> bool:
+        waits[self._worker].set()  # pyright: ignore[reportPrivateUsage]
+        return await known(self, worker, process)
+
+    def forward(self: Worker, worker: str, *given: Any) -> None:
+        assert (self.name, worker) == ("early", reader)
+        forwards.set()
+        forwarded(self, worker, *given)
+
+    def settle(worker: Worker) -> None:
+        worker._assignment._membership.settled.set()  # pyright: ignore[reportPrivateUsage]
+
+    known, forwarded = assignment.Assignment.know, Worker._forward  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(assignment.Assignment, "know", know)
+    monkeypatch.setattr(Worker, "_forward", forward)
+    run_id = run_in(0, PARTITIONS, "held")
+    start = {"definition": {"source": json.dumps(document({"a": {}}, []))}, "run_id": run_id, "model": "scripted"}
+    script = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
+        lost = await fleet.hire("lost")
+        await say_start(client, {**start, "script": script})
+        await until_type(client, run_id, ev.ModelCall.type)
+        await lost.kill()
+        async with AsyncExitStack() as stack:
+            workers: dict[str, Worker] = {}
+            for name in waits:
+                connection = await stack.enter_async_context(fleet.connection())
+                workers[name] = await stack.enter_async_context(open_worker(connection, name=name))
+                with anyio.fail_after(PATIENCE_S):
+                    await waits[name].wait()
+            for step in order.split(", then "):
+                settle(workers["early" if step == "forwards" else reader])
+                with anyio.fail_after(PATIENCE_S):
+                    if step == "forwards":
+                        await forwards.wait()
+                    else:
+                        recorded = await until(client, run_id, lambda event: event.epoch == 2, "a second claim")
+                        assert claimers(recorded) == ["lost", reader]
 
 
 async def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
