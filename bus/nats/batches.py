@@ -33,6 +33,10 @@ UNUSED_S = 60.0
 """The server removes a consumer from which nothing was requested for this time."""
 
 _HEARTBEAT = b"100"
+_COMPLETED = b"409 Batch Completed"
+"""A status behind the last message of a batch, which the reader counts itself. It may arrive before that message, or
+after the next request."""
+
 _ENDS = (b"404", b"408")
 """Statuses of the server: there are no messages now, or the request has expired."""
 
@@ -126,7 +130,8 @@ class Batches(EphemeralReader):
         if not reply:
             # Not a message of the stream: those have an address for their acknowledgement.
             status = (headers or b"").partition(b"\r\n")[0].partition(b" ")[2].strip()
-            self._status = b"" if status.startswith(_HEARTBEAT) else status
+            if not status.startswith(_HEARTBEAT) and status != _COMPLETED:
+                self._status = status
             self._news.set()
             return
         # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.delivered.time.pending[.token]

@@ -108,3 +108,25 @@ async def test_a_message_above_the_bound_is_a_batch_by_itself(tmp_path: Path, mo
                 while sum(map(len, sizes)) < 4:
                     sizes.append([len(one.data) for one in await batches.read()])
     assert [one for one in sizes if one] == [[10], [5_000], [10, 10]]
+
+
+async def test_many_messages_are_read_from_one_consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_MAX", 10)
+    created: list[str] = []
+    make = Batches._make  # pyright: ignore[reportPrivateUsage]
+
+    async def count(self: Batches) -> None:
+        await make(self)
+        created.append(self._name)  # pyright: ignore[reportPrivateUsage]
+
+    monkeypatch.setattr(Batches, "_make", count)
+    async with opened(tmp_path) as (_server, log):
+        await write(log, 1, 95, 0)
+        async with open_batches(log, [log.subjects.run(RUN)], 0) as batches:
+            found: list[StoredBytes] = []
+            with anyio.fail_after(PATIENCE_S):
+                while some := await batches.read():
+                    found += some
+            assert sequences(found) == list(range(1, 96))
+            assert batches.requested == 11
+    assert len(created) == 1
