@@ -243,7 +243,9 @@ class RunIndex(IndexQueries):
         event = one.event
         if event.type == RunAccepted.type:
             if (before := self._place(event.run)) is not None:
+                # It was stored again, from an archive or from cold storage, with all its events.
                 self._forget([before])
+                self.people.remove(event.run)
             kept = _Kept(one.sequence, begin_fold(event))
             self.count += 1
         else:

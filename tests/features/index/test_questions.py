@@ -140,3 +140,18 @@ async def test_questions_of_purged_runs_and_of_an_emptied_index_are_gone(monkeyp
     index.take([taken(1, again)], 1)
     assert await runs() == ["r2"]
     assert again.time > at(0)
+
+
+async def test_the_questions_of_a_run_that_is_stored_again_are_not_doubled() -> None:
+    """As a run from an archive, or from cold storage, is."""
+    index, reader, log = RunIndex(None, "stream", 100), question_list(), asking("r0")
+    first, second = asked(log, 0), asked(log, 1)
+    log.events.append(msgspec.structs.replace(log.add(HumanClosed("timeout", None)), key=first.key))
+    log.events.pop(-2)
+    log.add(RunEnd("completed"))
+    for begin in (1, 100):
+        for sequence, event in enumerate(log.events, begin):
+            index.take([taken(sequence, event)], sequence)
+        questions = await read(index, reader)
+        assert [one.key for one in questions.list_closed()] == [second.key, first.key]
+        assert questions.view() == []
