@@ -78,6 +78,20 @@ def test_a_free_id_in_another_namespace_says_nothing(monkeypatch: pytest.MonkeyP
     assert not has_ended(name)
 
 
+@pytest.mark.parametrize("pid", ["0", "9" * 20, "9" * 5_000, "-1", "\u0661"])
+def test_a_name_without_a_process_id_says_nothing(pid: str) -> None:
+    assert not has_ended(f"{own_process().partition('.')[0]}.{pid}.1")
+
+
+def test_another_host_is_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of a running virtual machine have the same boot and namespaces."""
+    find = processes._find_place.__wrapped__  # pyright: ignore[reportPrivateUsage]
+    here, known = find(os.getpid()), os.uname()
+    assert here == find(os.getpid()) != ""
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((known.sysname, "copy", *known[2:])))
+    assert find(os.getpid()) not in ("", here)
+
+
 def test_a_process_without_its_entry_in_proc_is_not_known_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may hide the processes of other users there."""
 
