@@ -58,6 +58,14 @@ def is_kept(path: Path) -> bool:
     return descriptor is None
 
 
+def inode_of(path: Path) -> int | None:
+    """Return the number of a file, which a file that replaces it does not have while the first one is open."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
 def _find(folder: Path, tenant: str, is_readable: Callable[[Path], bool]) -> tuple[Path | None, int | None]:
     try:
         # Only the owner may read the files, because they contain inputs and outputs of runs.

@@ -27,7 +27,7 @@ from callboard.bus.nats.newest import LOOK_AGAIN_S, NewMessages
 from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
-from callboard.features.index.files import file_of, is_kept, slot
+from callboard.features.index.files import file_of, inode_of, is_kept, slot
 from callboard.features.index.questions import HumanEvent, IndexedQuestions
 from callboard.features.index.store import IndexedEvent, PurgedRun, RunIndex, Taken, is_begun, is_known, mark_of, remove
 from callboard.projections.lists.questions import Questions
@@ -159,12 +159,14 @@ class IndexFollower:
                     await self._in_thread(lambda: remove(path))
 
     async def _share(self, path: Path, source: str) -> None:
-        """Read the index that another process keeps, until that process ends."""
+        """Read the index that another process keeps, until that process ends, or replaces the file."""
+        file = inode_of(path)
         index = await self._in_thread(lambda: RunIndex(path, source, IN_FILE_MAX, self._prices, shared=True))
         try:
             self._index, self._read = index, index.sequence
             self._wake()
-            while is_kept(path):  # noqa: ASYNC110 — nothing wakes this process when another one ends
+            # Nothing wakes this process when another one ends.
+            while is_kept(path) and inode_of(path) == file:  # noqa: ASYNC110
                 await anyio.sleep(LOOK_AGAIN_S)
         finally:
             self._index = None

@@ -635,6 +635,22 @@ async def test_processes_share_an_index_and_one_takes_over(tmp_path: Path, monke
             tasks.cancel_scope.cancel()
 
 
+async def test_a_process_that_shares_an_index_reads_the_file_that_replaces_it(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    async with standing(tmp_path) as connection:
+        await put(connection, *LOGS[:3])
+        async with following(connection, folder) as keeper, following(connection, folder) as reader:
+            await reader.caught_up()
+            if reader.taken:
+                keeper, reader = reader, keeper
+            with pytest.raises(Exception, match="the index failed"):
+                await keeper.ask(lambda one: one._db.execute("SELECT nothing"))  # pyright: ignore[reportPrivateUsage]
+            async with following(connection, folder) as again:
+                await again.caught_up()
+                await put(connection, LOGS[4])
+                assert await runs_of(reader) == ["Run-4", "Run-2", "Run-1", "Run-0"]
+
+
 async def test_without_an_index_the_newest_runs_are_read_from_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
