@@ -45,6 +45,10 @@ HEARD_OUT_S = 2.0
 UNWRITTEN_BYTES_MAX = 1024 * 1024
 """With more data than this, messages of synchronous code wait until the connection has taken some."""
 
+UNTAKEN_BYTES_MAX = 16 * 1024 * 1024
+"""With more data than this that the connection has not taken, appends are not written at once. They are repeated while
+the server does not answer, and a server that reads nothing must not have them fill the memory."""
+
 USUAL_HEADERS = b"NATS/1.0\r\n"
 """The beginning of headers without a status line of the server."""
 
@@ -76,6 +80,7 @@ class ReconnectingClient(Client):
         self._at_return: dict[object, Act] = {}
         self._takers: dict[int, Take] = {}
         self._raw_takers: dict[int, RawTake] = {}
+        self._writer: asyncio.StreamWriter | None = None
         self._whole = True
         self._pushes: set[float] = set()
         """The delays after which messages are written, as far as a timer for them runs."""
@@ -118,8 +123,13 @@ class ReconnectingClient(Client):
             await self._flush_pending()
 
     def write(self, messages: Sequence[Posted], reply: str) -> bool:
-        """Write messages to the wire at once, the last with this reply subject; return false in unusual cases."""
+        """Write messages to the wire at once, the last with this reply subject; return false in unusual cases.
+
+        Return false also while the connection takes data too slowly.
+        """
         if self._transport is None or not self.is_connected or self.is_draining_pubs:
+            return False
+        if self._untaken_bytes() > UNTAKEN_BYTES_MAX:
             return False
         frames, size, last = list[bytes](), 0, messages[-1]
         for message in messages:
@@ -145,7 +155,7 @@ class ReconnectingClient(Client):
         if self._transport is None or not self.is_connected or self.is_draining_pubs:
             return False
         frame = self._frame(subject, data, "", headers)
-        if frame is None or self._unwritten_bytes() > UNWRITTEN_BYTES_MAX:
+        if frame is None or self._pending_data_size + self._untaken_bytes() > UNWRITTEN_BYTES_MAX:
             return False
         if within_s not in self._pushes:
             self._pushes.add(within_s)
@@ -160,9 +170,8 @@ class ReconnectingClient(Client):
         self._pushes.discard(seconds)
         self.push()
 
-    def _unwritten_bytes(self) -> int:
-        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
-        return self._pending_data_size + (writer.transport.get_write_buffer_size() if writer is not None else 0)
+    def _untaken_bytes(self) -> int:
+        return self._writer.transport.get_write_buffer_size() if self._writer is not None else 0
 
     def _frame(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bytes | None:
         """Return a message as it is written to the wire; None in unusual cases."""
@@ -213,7 +222,7 @@ class ReconnectingClient(Client):
         if reader is not None:
             self._read_directly(reader)
         # The library upgrades to TLS without notice to asyncio's protocol, which warns when the server closes.
-        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        writer = self._writer = getattr(self._transport, "_io_writer", None)
         if writer is not None and writer.get_extra_info("sslcontext") is not None:
             protocol: Any = writer.transport.get_protocol()
             protocol._over_ssl = True
@@ -224,6 +233,13 @@ class ReconnectingClient(Client):
         if self.is_closed and asyncio.current_task() is self._reconnection_task:
             raise asyncio.CancelledError
         await super()._connect_to_server(s)
+
+    async def _attempt_reconnect(self) -> None:
+        # The library waits until the lost connection has taken all data. If the server is stopped or cannot be reached,
+        # that ends only when the operating system gives the connection up, after about 15 minutes.
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await super()._attempt_reconnect()
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         # The library flushes pending data. If the connection is lost, the flush fails and the library's tasks stay.

@@ -92,6 +92,22 @@ async def test_a_request_without_an_answer_is_repeated(
                 server.kill()
 
 
+async def test_a_server_that_reads_nothing_is_given_up_with_the_data_that_it_did_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_connection, "PING_INTERVAL_S", 0.2)
+    lost = anyio.Event()
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+        nc.when_lost(lost.set)
+        halt(server.pid)
+        message = OutgoingMessage("a", bytes(nc.max_payload), {})
+        written = [nc.write([message], "") for _ in range(64)]
+        assert not written[-1]
+        with anyio.fail_after(PATIENCE_S):
+            await lost.wait()
+            os.kill(server.pid, signal.SIGCONT)
+
+
 async def test_a_slow_server_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request, asked = requests.Requests.request, 0
     asked_again = anyio.Event()
