@@ -32,11 +32,6 @@ class Mock:
         return Answer(result, arguments.get("metadata", {}))
 
 
-def is_mock(request: JSON) -> bool:
-    """Return whether the mock carries out a dispatch."""
-    return request["provider"] == MOCK and "phase" not in request
-
-
 Opens = Callable[[], Any]
 """Makes a provider or a middleware when it is first needed; usually its class."""
 
@@ -47,6 +42,10 @@ class Providers:
     def __init__(self, offered: Mapping[str, Opens]) -> None:
         self._offered: dict[str, Opens] = {MOCK: Mock, **offered}
         self._open: dict[str, Any] = {}
+
+    def is_for_mock(self, request: JSON) -> bool:
+        """Return whether the mock carries out a dispatch. An installed provider may have taken its URI."""
+        return request["provider"] == MOCK and "phase" not in request and self._offered[MOCK] is Mock
 
     async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
         """Carry out a dispatch, or an action of a middleware: an effect of kind ``provider``.

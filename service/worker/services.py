@@ -16,7 +16,7 @@ from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelTurnFailed
 from callboard.actors.models.waits import WaitPolicy
 from callboard.actors.partial_answers import PartialAnswers
-from callboard.actors.providers.catalog import Providers, is_mock
+from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
 from callboard.actors.tools.tool import Keep, ToolEnvironment
@@ -281,7 +281,9 @@ class Services:
             intent = job.intent
             if isinstance(intent, ev.ModelCall):
                 return job.work is None and models.is_immediate
-            return isinstance(intent, ev.EffectCall) and intent.kind_ == "provider" and is_mock(intent.request)
+            if not isinstance(intent, ev.EffectCall) or intent.kind_ != "provider":
+                return False
+            return self._providers.is_for_mock(intent.request)
 
         return Carrier(
             models=models,

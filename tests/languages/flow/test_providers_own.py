@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from callboard.actors.providers.catalog import Providers
 from callboard.bus import events as ev
 from callboard.languages.flow.depth import DEPTH_MAX
 from callboard.runtime.worker.providers import GROUP, find_custom
@@ -105,6 +106,15 @@ def test_a_worker_without_the_provider_fails_the_call() -> None:
     del runs.providers[SHOUT]
     output, _ = simulate_flow(runs, flow_of(SHOUT, times=1), "ab")
     assert output["failure"]["code"] == "provider.unknown"
+
+
+def test_a_provider_that_takes_the_uri_of_the_mock_is_not_the_mock() -> None:
+    """What the mock answers is carried out at once. Any other provider may wait, and must not be called twice."""
+    dispatch = {"provider": MOCK, "with": {}, "input": None}
+    assert Providers({}).is_for_mock(dispatch)
+    assert not Providers({}).is_for_mock({**dispatch, "phase": "onEntry"})
+    assert not Providers({SHOUT: own.Shout}).is_for_mock({**dispatch, "provider": SHOUT})
+    assert not Providers({MOCK: own.Shout}).is_for_mock(dispatch)
 
 
 # -- side-effects ------------------------------------------------------------------------------------------------------
