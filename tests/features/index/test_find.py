@@ -636,19 +636,27 @@ async def test_processes_share_an_index_and_one_takes_over(tmp_path: Path, monke
 
 
 async def test_a_process_that_shares_an_index_reads_the_file_that_replaces_it(tmp_path: Path) -> None:
-    folder = tmp_path / "index"
-    async with standing(tmp_path) as connection:
+    folder, ended = tmp_path / "index", anyio.Event()
+
+    async def keep() -> None:
+        await keeper.run()
+        ended.set()
+
+    async with standing(tmp_path) as connection, anyio.create_task_group() as tasks:
         await put(connection, *LOGS[:3])
-        async with following(connection, folder) as keeper, following(connection, folder) as reader:
-            await reader.caught_up()
-            if reader.taken:
-                keeper, reader = reader, keeper
-            with pytest.raises(Exception, match="the index failed"):
-                await keeper.ask(lambda one: one._db.execute("SELECT nothing"))  # pyright: ignore[reportPrivateUsage]
-            async with following(connection, folder) as again:
-                await again.caught_up()
-                await put(connection, LOGS[4])
-                assert await runs_of(reader) == ["Run-4", "Run-2", "Run-1", "Run-0"]
+        keeper, reader, again = (IndexFollower(connection.log, "acme", folder) for _ in range(3))
+        tasks.start_soon(keep)
+        await keeper.caught_up()
+        tasks.start_soon(reader.run)
+        await reader.caught_up()
+        with pytest.raises(Exception, match="the index failed"):
+            await keeper.ask(lambda one: one._db.execute("SELECT nothing"))  # pyright: ignore[reportPrivateUsage]
+        await ended.wait()
+        tasks.start_soon(again.run)
+        await again.caught_up()
+        await put(connection, LOGS[4])
+        assert await runs_of(reader) == ["Run-4", "Run-2", "Run-1", "Run-0"]
+        tasks.cancel_scope.cancel()
 
 
 async def test_without_an_index_the_newest_runs_are_read_from_the_end(
