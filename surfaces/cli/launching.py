@@ -223,7 +223,10 @@ def _serve(
     # Children share the memory of imported modules for as long as nothing writes to it.
     gc.freeze()
     while True:
-        request, given, _flags, _address = socket.recv_fds(channel, _REQUEST.size, 3)
+        try:
+            request, given, _flags, _address = socket.recv_fds(channel, _REQUEST.size, 3)
+        except ConnectionResetError:
+            return 0  # The command was killed while it waited for a reply.
         if not request:
             return 0
         what, pid, number = _REQUEST.unpack(request)

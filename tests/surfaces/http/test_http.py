@@ -403,6 +403,8 @@ async def test_answers_conform_to_the_document(client: httpx2.AsyncClient) -> No
     assert whole == json.loads(json.dumps(document()))
     await perform(client, "one", ONE)
     await client.post("/definitions", json={"name": "desk", "source": ONE["definition"]["source"]})
+    await client.post("/datasets/desk", json={"cases": [{"run": "one"}]})
+    experiment = (await client.post("/datasets/desk/experiments", json={})).json()["run_id"]
     paths = [
         path
         for path, methods in whole["paths"].items()
@@ -411,7 +413,8 @@ async def test_answers_conform_to_the_document(client: httpx2.AsyncClient) -> No
     assert len(paths) >= 6
     for path in paths:
         params = {"of": "definition"} if path.endswith("/values") else None
-        response = await client.get(path.removeprefix("/api/{tenant}").format(run_id="one", name="desk"), params=params)
+        run = experiment if "/experiments/" in path else "one"
+        response = await client.get(path.removeprefix("/api/{tenant}").format(run_id=run, name="desk"), params=params)
         assert response.status_code == 200, path
         schema = whole["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         Draft202012Validator({**schema, "components": whole["components"]}).validate(response.json())
