@@ -301,7 +301,8 @@ class Committer:
         try:
             commit = _Commit(batch, len(messages), either, fast, began=perf_counter())
             self._requests.post(posted, partial(self._take_answer, commit))
-        except NoAnswer:
+        except Exception:
+            # A caller publishes them one by one, and has the error of the library.
             self._hand_over(batch)
 
     def _take_answer(self, commit: _Commit, read: Callable[[], bytes]) -> None:
