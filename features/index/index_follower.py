@@ -208,8 +208,8 @@ class IndexFollower:
         self.failed = True
         self._wake()
 
-    async def caught_up(self) -> None:
-        """Wait until the index has caught up with the current end of the log.
+    async def caught_up(self) -> int:
+        """Wait until the index has caught up with the current end of the log; return the sequence of that end.
 
         :raises NoAnswer: if the log does not answer, or the index does not advance
         """
@@ -227,6 +227,7 @@ class IndexFollower:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
             if self._read != before:
                 before, since = self._read, anyio.current_time()
+        return end
 
     async def _lacks(self, end: int) -> bool:
         """Return whether the index lacks events, or purges, up to a sequence."""

@@ -93,12 +93,11 @@ class Listings:
         :raises NoAnswer: if the log does not answer, or the index cannot catch up in time
         """
 
-        def select(index: RunIndex) -> tuple[list[RunRow], int]:
-            sequence = index.sequence
-            return index.select(where, limit + 1, before, order), sequence
+        def select(index: RunIndex) -> list[RunRow]:
+            return index.select(where, limit + 1, before, order)
 
         newest = await self._newest(tenant, where, limit, before) if order in (None, Order()) else None
-        found, sequence = newest or await self._ask(tenant, where, select)
+        found, sequence = newest or await self._ask_with_end(tenant, where, select)
         return RunPage(await self._statuses.update_rows(tenant, found[:limit]), len(found) > limit, sequence)
 
     async def _newest(
@@ -165,14 +164,27 @@ class Listings:
         return await self._ask(tenant, Both(()), RunIndex.versions)
 
     async def _ask(self, tenant: str, where: Where, question: Callable[[RunIndex], T]) -> T:
+        return (await self._ask_with_end(tenant, where, question))[0]
+
+    async def _ask_with_end(self, tenant: str, where: Where, question: Callable[[RunIndex], T]) -> tuple[T, int]:
+        """Return the answer to a question, and a sequence of the stream up to which it is complete.
+
+        That is the end of the stream at the time of the request, since later messages than the index's may be no events
+        of runs. So a later answer has no lower sequence.
+        """
         following = self._kept_runs(tenant)
-        await following.caught_up()
+        end = await following.caught_up()
         if tests_events(where):
             # Only the events of a run at work show its exact status: all are read once, and later only the new ones.
             at_work = await following.ask(RunIndex.at_work)
             statuses = await self._statuses.all(tenant, at_work)
             await following.ask(lambda index: index.tell(statuses))
-        return await following.ask(question)
+
+        def ask(index: RunIndex) -> tuple[T, int]:
+            sequence = index.sequence
+            return question(index), max(sequence, end)
+
+        return await following.ask(ask)
 
     def _kept_runs(self, tenant: str) -> IndexFollower:
         kept = self._runs.get(tenant)
