@@ -208,7 +208,7 @@ def _nothing(_place: int) -> None:
 
 def is_actors_own(event: Event) -> bool:
     """Whether an event is progress or a warning of an effect, which has a key, and not of the interpreter."""
-    return event.type in ("node.progress", "node.warning") and bool(event.key)
+    return bool(event.key) and event.type in ("node.progress", "node.warning")
 
 
 def _ends_alike(recorded: Event, payload: bytes) -> bool:

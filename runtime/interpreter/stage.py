@@ -124,7 +124,7 @@ class RunStage:
             return False
         if kind.kind == "outcome":
             self.ledger.usage.count(event)
-        if (event.key and is_actors_own(event)) or event.type == ev.ChildEnd.type:
+        if is_actors_own(event) or event.type == ev.ChildEnd.type:
             # The interpreter's own warnings were counted when it stated them.
             self.ledger.warned.apply(event.path, ev.decode_payload(event.type, event.payload), self._child_of(event))
         return self.killed is None and (kind.kind == "outcome" or event.type in DELIVERED_FACTS)
